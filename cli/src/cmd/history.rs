@@ -1,0 +1,63 @@
+//! `icecore history`.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use crate::ask::Asked;
+use crate::encoding::{Encoding, RULE};
+use crate::exit::{Exit, Outcome};
+use crate::print::Out;
+
+/// Print all versions of a key, newest first: the block that wrote it, a tab, the value or `-` for a deletion.
+/// Exit code 1: the key has no version.
+#[derive(clap::Args)]
+#[command(after_help = format!("{RULE}
+
+Examples:
+  icecore history chain.ice alice
+  icecore history eth.ice 0x00000961ef480eb55e80d19ad83579a64c007002 --domain nonce --at 100 --json"))]
+pub(crate) struct Args {
+    /// The archive
+    dir: PathBuf,
+    /// The key
+    key: String,
+    /// The domain; may be left out where the archive has one
+    #[arg(long, short, value_name = "NAME")]
+    domain: Option<String>,
+    /// Only versions that block N can see; all where it is left out
+    #[arg(long, short, value_name = "N")]
+    at: Option<u64>,
+    /// How keys and values are written
+    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
+    encoding: Encoding,
+    /// Print one line of JSON: {"versions":[[block,value|null],...]}
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let asked = Asked::open(&args.dir, args.encoding)?;
+    let domain = asked.domain(args.domain.as_deref())?;
+    let key = asked.bytes("key", &args.key)?;
+    let face = asked.face(Some(&args.key));
+    let up_to = match args.at {
+        Some(at) => asked.view(Some(at))?.block(),
+        None => u64::MAX,
+    };
+    let mut versions = asked.reader.history(domain, &key)?;
+    versions.retain(|version| version.block <= up_to);
+    let mut out = Out::new();
+    if args.json {
+        let list: Vec<_> =
+            versions.iter().map(|v| (v.block, v.value.as_deref().map(|value| face.show(value)))).collect();
+        out.json(&json!({ "versions": list }))?;
+    } else {
+        for version in &versions {
+            let value = version.value.as_deref().map_or_else(|| "-".to_owned(), |value| face.show(value));
+            out.line(format_args!("{}\t{value}", version.block))?;
+        }
+    }
+    out.flush()?;
+    Ok(if versions.is_empty() { Exit::No } else { Exit::Done })
+}

@@ -1,0 +1,100 @@
+//! `icecore ls`.
+
+use std::path::PathBuf;
+
+use icecore::{Encoding, Reader, SegmentInfo};
+use serde_json::json;
+
+use crate::exit::{Exit, Outcome};
+use crate::print::{Out, bytes, count, table};
+
+/// List the segments: what they cover, how large their files are and how dense their indexes.
+#[derive(clap::Args)]
+#[command(after_help = "\
+STEPS and BLOCKS are half-open and closed: steps 0-64 are steps 0 to 63, blocks 0-65535 include both. M is the number of
+entries for each pivot of the .bt, BITS the width of a fingerprint in the .kvei. The domain _roots is the archive's own.
+
+Examples:
+  icecore ls chain.ice
+  icecore ls chain.ice --json | jq -s 'map(.kv_bytes) | add'")]
+pub(crate) struct Args {
+    /// The archive
+    dir: PathBuf,
+    /// Only this domain
+    #[arg(long, short, value_name = "NAME")]
+    domain: Option<String>,
+    /// Print a line of JSON for each segment
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let reader = Reader::open(&args.dir)?;
+    let mut segments = reader.segments();
+    if let Some(domain) = &args.domain {
+        segments.retain(|segment| segment.domain == *domain);
+    }
+    let mut out = Out::new();
+    if args.json {
+        for segment in &segments {
+            out.json(&as_json(segment))?;
+        }
+    } else if segments.is_empty() {
+        out.line("no segments yet: every step is in memory and in the write-ahead log")?;
+    } else {
+        out.line(listing(&segments))?;
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+/// The segments as a table.
+pub(crate) fn listing(segments: &[SegmentInfo]) -> impl std::fmt::Display + use<> {
+    table(
+        [
+            "DOMAIN", ">STEPS", ">BLOCKS", ">ENTRIES", ">KEYS", ">.KV", ">.BT", ">.KVEI", "ENCODING", ">M",
+            ">BITS",
+        ],
+        segments.iter().map(|segment| {
+            [
+                segment.domain.clone(),
+                segment.steps.to_string(),
+                format!("{}-{}", segment.blocks.0, segment.blocks.1),
+                count(segment.entries),
+                count(segment.keys),
+                bytes(segment.kv_bytes),
+                bytes(segment.bt_bytes),
+                bytes(segment.kvei_bytes),
+                encoding_name(segment.encoding).to_owned(),
+                segment.m.to_string(),
+                segment.filter_bits.to_string(),
+            ]
+        }),
+    )
+}
+
+fn encoding_name(encoding: Encoding) -> &'static str {
+    match encoding {
+        Encoding::Plain => "plain",
+        Encoding::Zstd => "zstd",
+    }
+}
+
+fn as_json(segment: &SegmentInfo) -> serde_json::Value {
+    json!({
+        "domain": segment.domain,
+        "steps": [segment.steps.from().0, segment.steps.to().0],
+        "blocks": [segment.blocks.0, segment.blocks.1],
+        "entries": segment.entries,
+        "keys": segment.keys,
+        "deletions": segment.deletions,
+        "pages": segment.pages,
+        "kv_bytes": segment.kv_bytes,
+        "bt_bytes": segment.bt_bytes,
+        "kvei_bytes": segment.kvei_bytes,
+        "encoding": encoding_name(segment.encoding),
+        "m": segment.m,
+        "filter_bits": segment.filter_bits,
+        "files": segment.files,
+    })
+}

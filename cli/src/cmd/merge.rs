@@ -1,0 +1,48 @@
+//! `icecore merge`.
+
+use std::path::PathBuf;
+
+use icecore::MergeOptions;
+use serde_json::json;
+
+use super::open_for_upkeep;
+use crate::exit::{Exit, Outcome};
+use crate::print::{Out, plural};
+use crate::progress::Bars;
+
+/// Merge adjacent segments to aligned power-of-two step ranges. No answer changes.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  icecore merge chain.ice
+  icecore merge chain.ice --domain storage --max-span 64")]
+pub(crate) struct Args {
+    /// The archive
+    dir: PathBuf,
+    /// Only this domain
+    #[arg(long, short, value_name = "NAME")]
+    domain: Option<String>,
+    /// Make no segment longer than so many steps
+    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..))]
+    max_span: Option<u64>,
+    /// Tell what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> Outcome {
+    let archive = open_for_upkeep(&args.dir)?;
+    let options = MergeOptions { domain: args.domain, span_max: args.max_span.unwrap_or(u64::MAX) };
+    let before = archive.reader().stats().segments;
+    let merges = archive.merge(&options, &Bars::new())?;
+    let after = archive.reader().stats().segments;
+    archive.close()?;
+    let mut out = Out::new();
+    if args.json {
+        out.json(&json!({ "merges": merges, "segments_before": before, "segments_after": after }))?;
+    } else {
+        out.line(format_args!("{}: {before} -> {}", plural(merges, "merge"), plural(after, "segment")))?;
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}

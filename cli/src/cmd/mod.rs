@@ -1,0 +1,108 @@
+//! One file per verb: its arguments and what it does.
+
+mod completions;
+mod create;
+mod demo;
+mod get;
+mod history;
+mod ingest;
+mod ls;
+mod merge;
+mod prove;
+mod prune;
+mod query;
+mod reindex;
+mod root;
+mod scan;
+mod stats;
+mod unwind;
+mod verify;
+mod verify_proof;
+
+use std::path::Path;
+
+use clap::Subcommand;
+use icecore::{Archive, Maintenance, OpenOptions};
+
+use crate::exit::{Failure, Outcome};
+
+/// The verbs, in the order of `--help`.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Make an empty archive
+    Create(create::Args),
+    /// Add blocks from files of changes
+    Ingest(ingest::Args),
+    /// Print the value of a key at a block
+    Get(get::Args),
+    /// Print keys and values in order at a block
+    Scan(scan::Args),
+    /// Print all versions of a key, newest first
+    History(history::Args),
+    /// Answer many questions, one JSON request and answer a line
+    Query(query::Args),
+    /// Print the root of the state at a block
+    Root(root::Args),
+    /// Write a proof of a key's value, or of its absence, at a block
+    Prove(prove::Args),
+    /// Check a proof; needs no archive
+    VerifyProof(verify_proof::Args),
+    /// List the segments
+    Ls(ls::Args),
+    /// Sum up what the archive holds
+    Stats(stats::Args),
+    /// Check every file
+    Verify(verify::Args),
+    /// Merge adjacent segments
+    Merge(merge::Args),
+    /// Rebuild pivot indexes and filters with another density
+    Reindex(reindex::Args),
+    /// Forget the history below a block
+    Prune(prune::Args),
+    /// Forget the blocks above a block
+    Unwind(unwind::Args),
+    /// Show the whole of it on blocks made up here
+    Demo(demo::Args),
+    /// Print completions for a shell
+    Completions(completions::Args),
+}
+
+impl Command {
+    /// Does it.
+    pub(crate) fn run(self) -> Outcome {
+        match self {
+            Self::Create(args) => create::run(&args),
+            Self::Ingest(args) => ingest::run(args),
+            Self::Get(args) => get::run(&args),
+            Self::Scan(args) => scan::run(&args),
+            Self::History(args) => history::run(&args),
+            Self::Query(args) => query::run(args),
+            Self::Root(args) => root::run(&args),
+            Self::Prove(args) => prove::run(&args),
+            Self::VerifyProof(args) => verify_proof::run(args),
+            Self::Ls(args) => ls::run(&args),
+            Self::Stats(args) => stats::run(&args),
+            Self::Verify(args) => verify::run(&args),
+            Self::Merge(args) => merge::run(args),
+            Self::Reindex(args) => reindex::run(&args),
+            Self::Prune(args) => prune::run(&args),
+            Self::Unwind(args) => unwind::run(&args),
+            Self::Demo(args) => demo::run(&args),
+            Self::Completions(args) => completions::run(&args),
+        }
+    }
+}
+
+/// Opens an archive for a command that changes files and adds no block: no thread works beside it.
+fn open_for_upkeep(dir: &Path) -> Result<Archive, Failure> {
+    let archive = Archive::open(dir, OpenOptions::new().maintenance(Maintenance::EmitOnly))?;
+    tell_repairs(&archive);
+    Ok(archive)
+}
+
+/// Nothing is mended in silence.
+fn tell_repairs(archive: &Archive) {
+    for file in archive.repairs() {
+        eprintln!("icecore: note: {file} was missing or damaged and has been built again");
+    }
+}

@@ -1,0 +1,58 @@
+//! `icecore prune`.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::open_for_upkeep;
+use crate::exit::{Exit, Outcome};
+use crate::print::{Out, bytes, plural};
+use crate::progress::Bars;
+
+/// Forget the versions that no block at or above a height can see. The state at that height stays whole.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Blocks below the height are out of range from then on (exit code 3).
+
+Example:
+  icecore prune chain.ice --before 1000000")]
+pub(crate) struct Args {
+    /// The archive
+    dir: PathBuf,
+    /// The lowest block that is to stay readable
+    #[arg(long, value_name = "N")]
+    before: u64,
+    /// Tell what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let archive = open_for_upkeep(&args.dir)?;
+    let before = archive.reader().stats();
+    archive.prune(args.before, &Bars::new())?;
+    let after = archive.reader().stats();
+    let range = archive.reader().range();
+    archive.close()?;
+    let forgotten = before.entries.saturating_sub(after.entries);
+    let mut out = Out::new();
+    if args.json {
+        out.json(&json!({
+            "first": range.map(|range| range.0),
+            "head": range.map(|range| range.1),
+            "versions_forgotten": forgotten,
+            "kv_bytes_before": before.kv_bytes,
+            "kv_bytes_after": after.kv_bytes,
+        }))?;
+    } else {
+        let (first, head) = range.unwrap_or_default();
+        out.line(format_args!(
+            "{} forgotten, .kv {} -> {}; blocks {first} to {head} stay",
+            plural(forgotten, "version"),
+            bytes(before.kv_bytes),
+            bytes(after.kv_bytes),
+        ))?;
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}

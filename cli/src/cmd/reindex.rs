@@ -1,0 +1,133 @@
+//! `icecore reindex`.
+
+use std::path::PathBuf;
+
+use icecore::{Density, DensityRule, ReindexPlan, ReindexRule};
+use serde_json::json;
+
+use super::open_for_upkeep;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::print::{Out, bytes, count, plural, table};
+use crate::progress::Bars;
+
+/// Rebuild pivot indexes and filters with another density. The .kv files stay as they are and no answer changes.
+#[derive(clap::Args)]
+#[command(after_help = "\
+The rule that is chosen stays with the archive and shapes the segments to come. Without a rule, what is not in line with the
+archive's present rule is brought in line.
+
+Examples:
+  icecore reindex chain.ice --dry-run                 what the archive's rule would change
+  icecore reindex chain.ice --m 64                    64 entries for each pivot, everywhere
+  icecore reindex chain.ice --policy                  16 for fresh segments, 64 for older, 256 for old ones
+  icecore reindex chain.ice --index-budget 100000000  as dense as 100 MB for all .bt files together allow, freshest first
+  icecore reindex chain.ice --rebuild                 every .bt and .kvei again, as they are: repairs damage")]
+pub(crate) struct Args {
+    /// The archive
+    dir: PathBuf,
+    #[command(flatten)]
+    rule: Rule,
+    /// Only this domain
+    #[arg(long, short, value_name = "NAME")]
+    domain: Option<String>,
+    /// Only tell what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Tell what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+#[group(multiple = false)]
+struct Rule {
+    /// The same number of entries for each pivot in every segment
+    #[arg(long, value_name = "N")]
+    m: Option<u32>,
+    /// Dense for fresh segments, sparse for old ones
+    #[arg(long)]
+    policy: bool,
+    /// As dense as all .bt files together may be large
+    #[arg(long, value_name = "BYTES")]
+    index_budget: Option<u64>,
+    /// Build everything again as it is
+    #[arg(long)]
+    rebuild: bool,
+}
+
+impl Rule {
+    fn chosen(&self) -> Result<ReindexRule, Failure> {
+        Ok(if let Some(m) = self.m {
+            let m = Density::new(m)
+                .ok_or_else(|| Failure::usage(format!("--m {m}: must be 1 to {}", Density::MAX)))?;
+            ReindexRule::Rule(DensityRule::Fixed(m))
+        } else if self.policy {
+            ReindexRule::Rule(DensityRule::Recency)
+        } else if let Some(bytes) = self.index_budget {
+            ReindexRule::Rule(DensityRule::Budget { bytes })
+        } else if self.rebuild {
+            ReindexRule::Rebuild
+        } else {
+            ReindexRule::Policy
+        })
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let rule = args.rule.chosen()?;
+    let archive = open_for_upkeep(&args.dir)?;
+    let domain = args.domain.as_deref();
+    let plans = if args.dry_run {
+        archive.plan_reindex(rule, domain)?
+    } else {
+        archive.reindex(rule, domain, &Bars::new())?
+    };
+    archive.close()?;
+    let mut out = Out::new();
+    let touched = |plan: &ReindexPlan| {
+        args.rule.rebuild || plan.m.0 != plan.m.1 || plan.filter_bits.0 != plan.filter_bits.1
+    };
+    if args.json {
+        for plan in &plans {
+            out.json(&as_json(plan, touched(plan), args.dry_run))?;
+        }
+    } else {
+        if !plans.is_empty() {
+            out.line(listing(&plans))?;
+        }
+        let changed = plans.iter().filter(|plan| touched(plan)).count() as u64;
+        let verb = if args.dry_run { "would be rebuilt" } else { "rebuilt" };
+        out.line(format_args!("{} of {} {verb}", changed, plural(plans.len() as u64, "segment")))?;
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+fn listing(plans: &[ReindexPlan]) -> impl std::fmt::Display + use<> {
+    let change =
+        |before: String, after: String| if before == after { after } else { format!("{before} -> {after}") };
+    table(
+        ["SEGMENT", ">ENTRIES", ">M", ">BITS", ">.BT"],
+        plans.iter().map(|plan| {
+            [
+                plan.segment.clone(),
+                count(plan.entries),
+                change(plan.m.0.to_string(), plan.m.1.to_string()),
+                change(plan.filter_bits.0.to_string(), plan.filter_bits.1.to_string()),
+                change(bytes(plan.bt_bytes.0), bytes(plan.bt_bytes.1)),
+            ]
+        }),
+    )
+}
+
+fn as_json(plan: &ReindexPlan, rebuilt: bool, dry_run: bool) -> serde_json::Value {
+    json!({
+        "segment": plan.segment,
+        "entries": plan.entries,
+        "m": [plan.m.0, plan.m.1],
+        "filter_bits": [plan.filter_bits.0, plan.filter_bits.1],
+        "bt_bytes": [plan.bt_bytes.0, plan.bt_bytes.1],
+        "rebuilt": rebuilt && !dry_run,
+        "would_be_rebuilt": rebuilt,
+    })
+}

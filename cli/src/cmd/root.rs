@@ -1,0 +1,44 @@
+//! `icecore root`.
+
+use std::path::PathBuf;
+
+use icecore::Reader;
+use serde_json::json;
+
+use crate::encoding::hex;
+use crate::exit::{Exit, Outcome};
+use crate::print::Out;
+
+/// Print the root of the state at a block: 32 bytes that stand for every key and value there.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  icecore root chain.ice
+  icecore root chain.ice --at 17 --json")]
+pub(crate) struct Args {
+    /// The archive
+    dir: PathBuf,
+    /// The height; the newest block where it is left out
+    #[arg(long, short, value_name = "N")]
+    at: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let reader = Reader::open(&args.dir)?;
+    let view = match args.at {
+        Some(at) => reader.at(at)?,
+        None => reader.latest()?,
+    };
+    let root = hex(&view.root()?.0);
+    let mut out = Out::new();
+    if args.json {
+        out.json(&json!({ "at": view.block(), "block": view.height()?, "root": root }))?;
+    } else {
+        out.line(root)?;
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,107 @@
+//! `icecore scan`.
+
+use icecore::Scan;
+
+use crate::ask::{Asked, Question};
+use crate::encoding::RULE;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::print::Out;
+
+/// Print keys and values in order at a block: a key, a tab, its value.
+#[derive(clap::Args)]
+#[command(after_help = format!("{RULE}
+  --prefix 0x      an empty prefix that was given as hex: everything, printed as hex
+
+Examples:
+  icecore scan chain.ice --prefix user/ --at 17
+  icecore scan chain.ice --from m --to n --reverse --limit 10
+  icecore scan eth.ice --domain storage --prefix 0x00000961ef480eb55e80d19ad83579a64c007002 --json"))]
+pub(crate) struct Args {
+    #[command(flatten)]
+    question: Question,
+    #[command(flatten)]
+    range: Range,
+}
+
+/// Which keys, as they stand on the command line.
+#[derive(clap::Args)]
+pub(crate) struct Range {
+    /// Only keys that begin with this
+    #[arg(long, short, value_name = "KEY")]
+    prefix: Option<String>,
+    /// Only keys from this one on
+    #[arg(long, value_name = "KEY")]
+    from: Option<String>,
+    /// Only keys before this one
+    #[arg(long, value_name = "KEY")]
+    to: Option<String>,
+    /// Last key first
+    #[arg(long, short)]
+    reverse: bool,
+    /// At most so many
+    #[arg(long, short = 'n', value_name = "N")]
+    limit: Option<u64>,
+}
+
+/// A range of keys as strings, from the command line or a request.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Bounds<'a> {
+    pub(crate) prefix: Option<&'a str>,
+    pub(crate) from: Option<&'a str>,
+    pub(crate) to: Option<&'a str>,
+    pub(crate) reverse: bool,
+}
+
+impl<'a> Bounds<'a> {
+    /// The scan that is meant.
+    pub(crate) fn scan(&self, asked: &Asked) -> Result<Scan, Failure> {
+        let mut scan = match self.prefix {
+            Some(prefix) => Scan::prefix(&asked.bytes("prefix", prefix)?),
+            None => Scan::all(),
+        };
+        if let Some(from) = self.from {
+            scan = scan.from(&asked.bytes("from", from)?);
+        }
+        if let Some(to) = self.to {
+            scan = scan.to(&asked.bytes("to", to)?);
+        }
+        Ok(if self.reverse { scan.backward() } else { scan })
+    }
+
+    /// The string that decides how answers are printed.
+    pub(crate) fn face_of(&self) -> Option<&'a str> {
+        self.prefix.or(self.from).or(self.to)
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let asked = args.question.open()?;
+    let domain = asked.domain(args.question.domain.as_deref())?;
+    let view = asked.view(args.question.at)?;
+    let range = &args.range;
+    let bounds = Bounds {
+        prefix: range.prefix.as_deref(),
+        from: range.from.as_deref(),
+        to: range.to.as_deref(),
+        reverse: range.reverse,
+    };
+    let face = asked.face(bounds.face_of());
+    let limit = range.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let mut out = Out::new();
+    for entry in view.scan(domain, &bounds.scan(&asked)?)?.take(limit) {
+        let (key, value) = entry?;
+        out.with(|mut out| {
+            if args.question.json {
+                out.write_all(b"[")?;
+                face.write_json(&key, &mut out)?;
+                out.write_all(b",")?;
+                face.write_json(&value, &mut out)?;
+                out.write_all(b"]\n")
+            } else {
+                writeln!(out, "{}\t{}", face.show(&key), face.show(&value))
+            }
+        })?;
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}

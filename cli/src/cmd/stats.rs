@@ -1,0 +1,69 @@
+//! `icecore stats`.
+
+use std::path::PathBuf;
+
+use icecore::Reader;
+use serde_json::json;
+
+use crate::exit::{Exit, Outcome};
+use crate::print::{Out, bytes, count, plural, table};
+
+/// Sum up what the archive holds.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  icecore stats chain.ice
+  icecore stats chain.ice --json | jq .head")]
+pub(crate) struct Args {
+    /// The archive
+    dir: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let reader = Reader::open(&args.dir)?;
+    let stats = reader.stats();
+    let domains: Vec<_> = reader.domains().iter().map(|domain| domain.name.as_str()).collect();
+    let mut out = Out::new();
+    if args.json {
+        out.json(&json!({
+            "domains": domains,
+            "blocks_per_step": reader.blocks_per_step(),
+            "reorg_window": reader.reorg_window(),
+            "first": stats.first,
+            "head": stats.head,
+            "segments": stats.segments,
+            "entries": stats.entries,
+            "kv_bytes": stats.kv_bytes,
+            "bt_bytes": stats.bt_bytes,
+            "kvei_bytes": stats.kvei_bytes,
+            "resident_bytes": stats.resident_bytes,
+            "steps_in_memory": stats.steps_in_memory,
+            "memory_bytes": stats.memory_bytes,
+        }))?;
+    } else {
+        let blocks = match reader.range() {
+            Some((first, head)) => format!("{first} to {head}"),
+            None => "none yet".to_owned(),
+        };
+        let per_entry = |size: u64| match stats.entries {
+            0 => String::new(),
+            entries => format!("{:.2} B an entry", size as f64 / entries as f64),
+        };
+        let rows = [
+            ["domains".to_owned(), domains.join(", "), String::new()],
+            ["blocks".to_owned(), blocks, format!("{} a step", count(reader.blocks_per_step()))],
+            ["segments".to_owned(), count(stats.segments), plural(stats.entries, "version")],
+            [".kv".to_owned(), bytes(stats.kv_bytes), per_entry(stats.kv_bytes)],
+            [".bt".to_owned(), bytes(stats.bt_bytes), per_entry(stats.bt_bytes)],
+            [".kvei".to_owned(), bytes(stats.kvei_bytes), per_entry(stats.kvei_bytes)],
+            ["resident".to_owned(), bytes(stats.resident_bytes), "index tops and filter tables".to_owned()],
+            ["in memory".to_owned(), bytes(stats.memory_bytes), plural(stats.steps_in_memory, "step")],
+        ];
+        out.line(table(["", "", ""], rows).to_string().trim_start())?;
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,65 @@
+//! `icecore verify`.
+
+use std::path::PathBuf;
+
+use icecore::{VerifyMode, VerifyReport, verify};
+use serde_json::json;
+
+use crate::exit::{Exit, Failure, Outcome};
+use crate::print::{Out, bytes, plural};
+use crate::progress::Bars;
+
+/// Check every file. Exit code 4: something is wrong, and every damage is listed with its file.
+#[derive(clap::Args)]
+#[command(after_help = "\
+In full: every page and file checksum, the order of entries, every key found through its filter and its index, the log, and the
+state at the head against its recorded root. Takes no lock.
+
+Examples:
+  icecore verify chain.ice
+  icecore verify chain.ice --fast --json")]
+pub(crate) struct Args {
+    /// The archive
+    dir: PathBuf,
+    /// Only what can be seen without reading data pages: presence, lengths, headers, the log
+    #[arg(long)]
+    fast: bool,
+    /// Tell the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let mode = if args.fast { VerifyMode::Fast } else { VerifyMode::Full };
+    let report: VerifyReport = verify(&args.dir, mode, &Bars::new())?;
+    let damage = report.problems.len() as u64;
+    let problems: Vec<_> =
+        report.problems.into_iter().map(|problem| Failure::Archive(problem).to_string()).collect();
+    let mut out = Out::new();
+    if args.json {
+        out.json(&json!({
+            "ok": problems.is_empty(),
+            "files": report.files,
+            "bytes": report.bytes,
+            "problems": problems,
+            "garbage": report.garbage,
+        }))?;
+    } else {
+        for problem in &problems {
+            out.line(format_args!("damage: {problem}"))?;
+        }
+        for file in &report.garbage {
+            out.line(format_args!(
+                "unused: {} (left by a crash; the next writer removes it)",
+                file.display()
+            ))?;
+        }
+        let verdict = if problems.is_empty() { "all is well" } else { "damaged" };
+        out.line(format_args!("{}, {}: {verdict}", plural(report.files, "file"), bytes(report.bytes)))?;
+    }
+    out.flush()?;
+    if damage == 0 {
+        return Ok(Exit::Done);
+    }
+    Err(Failure::Damage(format!("{} in {}", plural(damage, "damage"), args.dir.display())))
+}

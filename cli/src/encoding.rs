@@ -1,0 +1,295 @@
+//! Keys and values as people write them: UTF-8 text, or bytes as `0x` hex.
+//!
+//! Reading and printing follow one rule, so that what is printed reads back as the same bytes:
+//! [`Encoding`] says how a string becomes bytes, [`Face`] how bytes become a string again.
+
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+
+/// The rule as `--help` tells it.
+pub(crate) const RULE: &str = "\
+Keys and values:
+  --encoding auto  a string that begins with 0x is hex, every other is UTF-8 text. Answers look like the question:
+                   where the key (or the prefix of a scan) was given as 0x hex, keys and values are printed as 0x hex;
+                   else as text where the bytes are printable UTF-8 that does not begin with 0x, and as 0x hex where
+                   they are not. An archive of the Ethereum formats (domains balance, nonce, code and storage) prints hex
+  --encoding text  every string is taken literally, 0x too; printed as text where the bytes are UTF-8, else as 0x hex
+  --encoding hex   every string is hex, with or without 0x; printed as 0x hex";
+
+/// How strings become bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Encoding {
+    /// `0x` means hex, everything else is UTF-8 text
+    #[default]
+    Auto,
+    /// Every string is literal UTF-8 text
+    Text,
+    /// Every string is hex, `0x` may be left out
+    Hex,
+}
+
+impl Encoding {
+    /// Appends the bytes that `text` stands for.
+    ///
+    /// # Errors
+    /// The reason, when `text` should be hex and is not.
+    pub(crate) fn read(self, text: &str, into: &mut Vec<u8>) -> Result<(), String> {
+        match (self, text.strip_prefix("0x")) {
+            (Self::Text, _) | (Self::Auto, None) => into.extend_from_slice(text.as_bytes()),
+            (Self::Auto | Self::Hex, Some(digits)) => unhex(digits, into)?,
+            (Self::Hex, None) => unhex(text, into)?,
+        }
+        Ok(())
+    }
+
+    /// The bytes that `text` stands for.
+    ///
+    /// # Errors
+    /// As [`Encoding::read`].
+    pub(crate) fn bytes(self, text: &str) -> Result<Vec<u8>, String> {
+        let mut bytes = Vec::with_capacity(text.len());
+        self.read(text, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// How the answer to a question about `asked` is printed; `None`: the question named no key and no prefix.
+    pub(crate) fn face(self, asked: Option<&str>, ethereum: bool) -> Face {
+        match self {
+            Self::Text => Face::Literal,
+            Self::Hex => Face::Hex,
+            Self::Auto if ethereum || asked.is_some_and(|text| text.starts_with("0x")) => Face::Hex,
+            Self::Auto => Face::Readable,
+        }
+    }
+}
+
+/// How bytes become a string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Face {
+    /// `0x` and two digits a byte.
+    Hex,
+    /// Text where it is printable and reads back as the same bytes, else hex.
+    Readable,
+    /// Text where it is UTF-8, else hex.
+    Literal,
+}
+
+impl Face {
+    /// The text of `bytes`, where they are shown as text.
+    fn text(self, bytes: &[u8]) -> Option<&str> {
+        match self {
+            Self::Hex => None,
+            Self::Literal => std::str::from_utf8(bytes).ok(),
+            Self::Readable => std::str::from_utf8(bytes).ok().filter(|text| is_readable(text)),
+        }
+    }
+
+    /// `bytes` as a string.
+    pub(crate) fn show(self, bytes: &[u8]) -> String {
+        self.text(bytes).map_or_else(|| hex(bytes), str::to_owned)
+    }
+
+    /// Writes `bytes` as a JSON string.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub(crate) fn write_json(self, bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
+        match self.text(bytes) {
+            Some(text) => serde_json::to_writer(out, text).map_err(io::Error::from),
+            None => write_hex_json(bytes, out),
+        }
+    }
+
+    /// Writes a value or `null`.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub(crate) fn write_json_value(self, value: Option<&[u8]>, out: &mut impl Write) -> io::Result<()> {
+        match value {
+            Some(bytes) => self.write_json(bytes, out),
+            None => out.write_all(b"null"),
+        }
+    }
+}
+
+/// Whether a person can read `text` and the tool would read it back as the same bytes. White space alone is shown as
+/// hex, because a value of one byte 10 is a number more often than a line feed.
+fn is_readable(text: &str) -> bool {
+    if text.bytes().all(|b| (b' '..=b'~').contains(&b)) {
+        return !text.starts_with("0x");
+    }
+    let space = |c: char| matches!(c, '\n' | '\r' | '\t');
+    !text.starts_with("0x") && text.chars().all(|c| space(c) || !c.is_control()) && !text.chars().all(space)
+}
+
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+/// `0x` and two lower-case digits a byte.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 + 2 * bytes.len());
+    text.push_str("0x");
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text
+}
+
+fn write_hex_json(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
+    out.write_all(b"\"0x")?;
+    let mut digits = [0; 128];
+    for chunk in bytes.chunks(64) {
+        for (byte, pair) in chunk.iter().zip(digits.chunks_exact_mut(2)) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        out.write_all(&digits[..2 * chunk.len()])?;
+    }
+    out.write_all(b"\"")
+}
+
+fn digit(ascii: u8) -> Option<u8> {
+    match ascii {
+        b'0'..=b'9' => Some(ascii - b'0'),
+        b'a'..=b'f' => Some(ascii - b'a' + 10),
+        b'A'..=b'F' => Some(ascii - b'A' + 10),
+        _ => None,
+    }
+}
+
+/// Appends the bytes of an even number of hex digits.
+///
+/// # Errors
+/// The reason, when `digits` are not hex.
+pub(crate) fn unhex(digits: &str, into: &mut Vec<u8>) -> Result<(), String> {
+    if digits.len() % 2 == 1 {
+        return Err(format!("{:?} has an odd number of hex digits", shorten(digits)));
+    }
+    into.reserve(digits.len() / 2);
+    for pair in digits.as_bytes().chunks_exact(2) {
+        let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else {
+            return Err(format!("{:?} is not hex", shorten(digits)));
+        };
+        into.push(high << 4 | low);
+    }
+    Ok(())
+}
+
+/// The big-endian bytes of `0x` hex of any length without leading zero bytes; zero has none.
+///
+/// # Errors
+/// The reason, when `text` is not `0x` hex or longer than 32 bytes.
+pub(crate) fn quantity(text: &str) -> Result<Vec<u8>, String> {
+    let digits =
+        text.strip_prefix("0x").ok_or_else(|| format!("{:?} does not begin with 0x", shorten(text)))?;
+    if digits.is_empty() {
+        return Err("a number has no digit after 0x".to_owned());
+    }
+    let digits = digits.trim_start_matches('0');
+    if 64 < digits.len() {
+        return Err(format!("{:?} is longer than 32 bytes", shorten(text)));
+    }
+    let mut bytes = Vec::with_capacity(digits.len().div_ceil(2));
+    if digits.len() % 2 == 1 {
+        unhex(&format!("0{digits}"), &mut bytes)?;
+    } else {
+        unhex(digits, &mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+/// The beginning of a string, for error texts.
+pub(crate) fn shorten(text: &str) -> String {
+    const CHARS_MAX: usize = 40;
+    match text.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_become_bytes() {
+        for (encoding, text, bytes) in [
+            (Encoding::Auto, "hello", Some(b"hello".to_vec())),
+            (Encoding::Auto, "0x00fF", Some(vec![0, 255])),
+            (Encoding::Auto, "0x", Some(vec![])),
+            (Encoding::Auto, "0xf", None),
+            (Encoding::Auto, "0xzz", None),
+            (Encoding::Auto, "0x\u{e4}", None),
+            (Encoding::Auto, "0X00", Some(b"0X00".to_vec())),
+            (Encoding::Text, "0x00", Some(b"0x00".to_vec())),
+            (Encoding::Hex, "00ff", Some(vec![0, 255])),
+            (Encoding::Hex, "0x00ff", Some(vec![0, 255])),
+            (Encoding::Hex, "hello!", None),
+        ] {
+            assert_eq!(encoding.bytes(text).ok(), bytes, "{encoding:?} {text}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_reads_back() {
+        let samples: [&[u8]; 12] = [
+            b"",
+            b"hello",
+            b"0x31",
+            b"1",
+            b"\n",
+            b"a\nb",
+            &[0],
+            &[0xff, 0xfe],
+            "\u{e4}\u{4e2d}".as_bytes(),
+            b"0x",
+            b" ",
+            &[0x7f],
+        ];
+        for bytes in samples {
+            for asked in [None, Some("k"), Some("0x01")] {
+                let shown = Encoding::Auto.face(asked, false).show(bytes);
+                assert_eq!(Encoding::Auto.bytes(&shown).unwrap(), bytes, "{shown}");
+            }
+            let shown = Encoding::Hex.face(None, false).show(bytes);
+            assert_eq!(Encoding::Hex.bytes(&shown).unwrap(), bytes, "{shown}");
+        }
+    }
+
+    #[test]
+    fn answers_look_like_the_question() {
+        for (encoding, asked, ethereum, bytes, shown) in [
+            (Encoding::Auto, Some("key"), false, &b"1"[..], "1"),
+            (Encoding::Auto, Some("0x6b"), false, b"1", "0x31"),
+            (Encoding::Auto, None, false, b"1", "1"),
+            (Encoding::Auto, None, true, b"1", "0x31"),
+            (Encoding::Auto, Some("key"), false, b"\n", "0x0a"),
+            (Encoding::Auto, Some("key"), false, b"0x31", "0x30783331"),
+            (Encoding::Text, Some("0x6b"), false, b"0x31", "0x31"),
+            (Encoding::Hex, Some("6b"), false, b"1", "0x31"),
+        ] {
+            let face = encoding.face(asked, ethereum);
+            assert_eq!(face.show(bytes), shown);
+            let mut json = Vec::new();
+            face.write_json(bytes, &mut json).unwrap();
+            assert_eq!(serde_json::from_slice::<String>(&json).unwrap(), shown);
+        }
+    }
+
+    #[test]
+    fn numbers_are_minimal() {
+        for (text, bytes) in [
+            ("0x0", Some(vec![])),
+            ("0x1", Some(vec![1])),
+            ("0x0100", Some(vec![1, 0])),
+            ("0xabc", Some(vec![0x0a, 0xbc])),
+            ("0x", None),
+            ("12", None),
+            ("0xg", None),
+        ] {
+            assert_eq!(quantity(text).ok(), bytes, "{text}");
+        }
+        assert!(quantity(&format!("0x1{}", "0".repeat(64))).is_err());
+    }
+}

@@ -1,0 +1,165 @@
+//! The format `eth-changes`: the state of Ethereum accounts at the end of a block, a line a change.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer};
+
+use super::{Address, BALANCE, CODE, Changes, Format, NONCE, STORAGE, json_reason};
+use crate::encoding::{quantity, shorten, unhex};
+
+/// Other fields may stand beside these: data sets add counts and hashes.
+#[derive(Deserialize)]
+struct Line<'a> {
+    block: u64,
+    #[serde(borrow, default)]
+    address: Option<Cow<'a, str>>,
+    #[serde(default)]
+    field: Option<Field>,
+    #[serde(borrow, default)]
+    slot: Option<Cow<'a, str>>,
+    /// Outside: is there a value at all; inside: `null` deletes.
+    #[serde(default, deserialize_with = "present")]
+    value: Option<Option<String>>,
+}
+
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Field {
+    Balance,
+    Nonce,
+    Code,
+    Storage,
+}
+
+fn present<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(source).map(Some)
+}
+
+/// Reads `eth-changes`. A line with a block and nothing else is an empty block.
+#[derive(Default)]
+pub(crate) struct EthChanges;
+
+impl Format for EthChanges {
+    fn read(&mut self, line: &[u8], changes: &mut Changes) -> Result<u64, String> {
+        let line: Line = serde_json::from_slice(line).map_err(|error| json_reason(&error))?;
+        if line.address.is_none() && line.field.is_none() && line.value.is_none() {
+            return Ok(line.block);
+        }
+        let address = address(line.address.as_deref().ok_or("\"address\" is missing")?)?;
+        let field = line.field.ok_or("\"field\" is missing")?;
+        let value = line.value.ok_or("\"value\" is missing, null deletes")?;
+        let value = value.as_deref();
+        if line.slot.is_some() != (field == Field::Storage) {
+            return Err("\"slot\" belongs to the field storage and to no other".to_owned());
+        }
+        match field {
+            Field::Balance => changes.push(BALANCE, &address, value.map(number).transpose()?.as_deref()),
+            Field::Nonce => changes.push(NONCE, &address, value.map(number).transpose()?.as_deref()),
+            Field::Code => changes.push(CODE, &address, value.map(code).transpose()?.as_deref()),
+            Field::Storage => {
+                let slot = word(line.slot.as_deref().unwrap_or_default())?;
+                let value = value.map(word).transpose()?;
+                changes.push(STORAGE, &storage_key(&address, &slot), value.as_ref().map(|word| &word[..]));
+            }
+        }
+        Ok(line.block)
+    }
+}
+
+/// The 20 bytes of an address.
+pub(super) fn address(text: &str) -> Result<Address, String> {
+    let bad = || format!("{:?} is no address of 20 bytes", shorten(text));
+    let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 40).ok_or_else(bad)?;
+    let mut bytes = Vec::with_capacity(20);
+    unhex(digits, &mut bytes)?;
+    bytes.try_into().map_err(|_| bad())
+}
+
+/// A balance or nonce: minimal big-endian bytes, one zero byte for zero.
+pub(super) fn number(text: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = quantity(text)?;
+    if bytes.is_empty() {
+        bytes.push(0);
+    }
+    Ok(bytes)
+}
+
+/// A slot or its value: 32 bytes, filled up on the left.
+pub(super) fn word(text: &str) -> Result<[u8; 32], String> {
+    let bytes = quantity(text)?;
+    let mut word = [0; 32];
+    word[32 - bytes.len()..].copy_from_slice(&bytes);
+    Ok(word)
+}
+
+/// The bytes of a contract.
+pub(super) fn code(text: &str) -> Result<Vec<u8>, String> {
+    let digits =
+        text.strip_prefix("0x").ok_or_else(|| format!("{:?} does not begin with 0x", shorten(text)))?;
+    let mut bytes = Vec::new();
+    unhex(digits, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// The key of a slot in the domain `storage`.
+pub(super) fn storage_key(address: &Address, slot: &[u8; 32]) -> [u8; 52] {
+    let mut key = [0; 52];
+    key[..20].copy_from_slice(address);
+    key[20..].copy_from_slice(slot);
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "0x00000961ef480eb55e80d19ad83579a64c007002";
+
+    fn read(rest: &str) -> Result<(usize, Vec<u8>, Option<Vec<u8>>), String> {
+        let mut changes = Changes::default();
+        EthChanges.read(format!("{{\"block\":1,{rest}}}").as_bytes(), &mut changes)?;
+        let (domain, key, value) = changes.iter().next().ok_or("no change")?;
+        Ok((domain, key.to_vec(), value.map(<[u8]>::to_vec)))
+    }
+
+    #[test]
+    fn fields_become_domains() {
+        let a = address(A).unwrap().to_vec();
+        let slot = [a.clone(), vec![0; 31], vec![2]].concat();
+        let word = |last| [vec![0; 31], vec![last]].concat();
+        for (rest, domain, key, value) in [
+            (r#""field":"balance","value":"0x0""#, BALANCE, &a, Some(vec![0])),
+            (r#""field":"balance","value":"0x100""#, BALANCE, &a, Some(vec![1, 0])),
+            (r#""field":"nonce","value":"0x7","writes":3"#, NONCE, &a, Some(vec![7])),
+            (r#""field":"nonce","value":null"#, NONCE, &a, None),
+            (r#""field":"code","value":"0x6001""#, CODE, &a, Some(vec![0x60, 1])),
+            (r#""field":"storage","slot":"0x2","value":"0x5""#, STORAGE, &slot, Some(word(5))),
+            (r#""field":"storage","slot":"0x02","value":null"#, STORAGE, &slot, None),
+        ] {
+            assert_eq!(
+                read(&format!("\"address\":\"{A}\",{rest}")).unwrap(),
+                (domain, key.clone(), value),
+                "{rest}"
+            );
+        }
+    }
+
+    #[test]
+    fn bad_lines_say_why() {
+        for (rest, reason) in [
+            (r#""address":"0x12","field":"nonce","value":"0x1""#.to_owned(), "no address"),
+            (format!(r#""address":"{A}","field":"nonce""#), "\"value\" is missing"),
+            (format!(r#""address":"{A}","value":null"#), "\"field\" is missing"),
+            (r#""field":"nonce","value":"0x1""#.to_owned(), "\"address\" is missing"),
+            (format!(r#""address":"{A}","field":"magic","value":"0x1""#), "unknown variant"),
+            (format!(r#""address":"{A}","field":"nonce","value":"1""#), "does not begin with 0x"),
+            (format!(r#""address":"{A}","field":"nonce","value":1"#), "invalid type"),
+            (format!(r#""address":"{A}","field":"code","value":"0x1""#), "odd number"),
+            (format!(r#""address":"{A}","field":"storage","value":"0x1""#), "\"slot\" belongs"),
+            (format!(r#""address":"{A}","field":"nonce","slot":"0x1","value":"0x1""#), "\"slot\" belongs"),
+        ] {
+            let told = read(&rest).unwrap_err();
+            assert!(told.contains(reason), "{rest}: {told}");
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Block changes out of text: three line formats, one stream of blocks.
+//!
+//! [`Lines`] gives lines, a [`Format`] reads one line into [`Changes`], [`Blocks`] puts the lines of a block together.
+
+mod eth_changes;
+mod geth_diff;
+mod jsonl;
+mod open;
+
+use std::ops::Range;
+
+use clap::ValueEnum;
+
+pub(crate) use self::eth_changes::EthChanges;
+pub(crate) use self::geth_diff::{GethDiff, LIMITS};
+pub(crate) use self::jsonl::Jsonl;
+pub(crate) use self::open::{Lines, Meter};
+use crate::exit::Failure;
+
+/// The domains of the Ethereum formats, in the order of their numbers here.
+pub(crate) const ETHEREUM_DOMAINS: [&str; 4] = ["balance", "nonce", "code", "storage"];
+/// Keys of `balance`, `nonce` and `code`; the beginning of keys of `storage`.
+pub(crate) type Address = [u8; 20];
+
+const BALANCE: usize = 0;
+const NONCE: usize = 1;
+const CODE: usize = 2;
+/// The position of `storage` in [`ETHEREUM_DOMAINS`].
+pub(crate) const STORAGE: usize = 3;
+
+/// The formats by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FormatName {
+    /// {"block":1,"domain":"kv","key":"...","value":"..."|null}
+    Jsonl,
+    /// {"block":1,"address":"0x..","field":"balance"|"nonce"|"code"|"storage","slot":"0x..","value":"0x.."|null}
+    EthChanges,
+    /// One reply of debug_traceBlockByNumber with prestateTracer {diffMode:true} a line
+    GethDiff,
+}
+
+impl FormatName {
+    /// The domains that an archive for this format needs.
+    pub(crate) fn domains(self) -> &'static [&'static str] {
+        match self {
+            Self::Jsonl => &["kv"],
+            Self::EthChanges | Self::GethDiff => &ETHEREUM_DOMAINS,
+        }
+    }
+}
+
+/// One change; the bytes lie in the [`Changes`] it belongs to.
+#[derive(Clone, Debug)]
+struct Change {
+    domain: usize,
+    key: Range<usize>,
+    value: Option<Range<usize>>,
+}
+
+/// The changes of one block, in the order of the input. One buffer for all bytes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Changes {
+    bytes: Vec<u8>,
+    list: Vec<Change>,
+    wiped: Vec<Address>,
+}
+
+impl Changes {
+    /// Adds a version of a key; `domain` is a position in the list of domains of the format.
+    pub(crate) fn push(&mut self, domain: usize, key: &[u8], value: Option<&[u8]>) {
+        let key = self.store(key);
+        let value = value.map(|value| self.store(value));
+        self.list.push(Change { domain, key, value });
+    }
+
+    /// Says that every slot of `address` that the archive holds is gone before the changes apply.
+    fn wipe(&mut self, address: Address) {
+        self.wiped.push(address);
+    }
+
+    fn store(&mut self, bytes: &[u8]) -> Range<usize> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        start..self.bytes.len()
+    }
+
+    /// Domain, key and value of every change.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &[u8], Option<&[u8]>)> {
+        self.list.iter().map(|change| {
+            (
+                change.domain,
+                &self.bytes[change.key.clone()],
+                change.value.clone().map(|value| &self.bytes[value]),
+            )
+        })
+    }
+
+    /// The accounts whose storage goes first.
+    pub(crate) fn wiped(&self) -> &[Address] {
+        &self.wiped
+    }
+
+    /// The number of changes.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Moves the changes of `other` behind the own.
+    fn append(&mut self, other: &mut Self) {
+        if self.list.is_empty() && self.wiped.is_empty() {
+            std::mem::swap(self, other);
+        } else {
+            let shift = self.bytes.len();
+            let moved = |range: Range<usize>| range.start + shift..range.end + shift;
+            self.bytes.extend_from_slice(&other.bytes);
+            self.list.extend(other.list.drain(..).map(|change| Change {
+                domain: change.domain,
+                key: moved(change.key),
+                value: change.value.map(moved),
+            }));
+            self.wiped.append(&mut other.wiped);
+        }
+        other.bytes.clear();
+        other.list.clear();
+        other.wiped.clear();
+    }
+}
+
+/// The changes of one block.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    /// Its height.
+    pub(crate) height: u64,
+    /// What it changes.
+    pub(crate) changes: Changes,
+}
+
+/// Reads one line.
+pub(crate) trait Format: Send {
+    /// Appends the changes of `line` and gives the height of their block.
+    ///
+    /// # Errors
+    /// The reason why the line cannot be taken.
+    fn read(&mut self, line: &[u8], changes: &mut Changes) -> Result<u64, String>;
+
+    /// Whether one line is one whole block.
+    fn line_is_block(&self) -> bool {
+        false
+    }
+}
+
+/// The blocks of an input, in order.
+pub(crate) struct Blocks {
+    lines: Lines,
+    format: Box<dyn Format>,
+    line: Changes,
+    open: Option<Block>,
+    failure: Option<Failure>,
+    done: bool,
+}
+
+impl Blocks {
+    /// Reads `lines` with `format`.
+    pub(crate) fn new(lines: Lines, format: Box<dyn Format>) -> Self {
+        Self { lines, format, line: Changes::default(), open: None, failure: None, done: false }
+    }
+
+    /// The next whole block. A block of which a line is bad, or may be bad, is never given.
+    fn advance(&mut self) -> Result<Option<Block>, Failure> {
+        loop {
+            let Some(line) = self.lines.next_line()? else {
+                self.done = true;
+                return Ok(self.open.take());
+            };
+            let height = match self.format.read(line, &mut self.line) {
+                Ok(height) => height,
+                Err(reason) => {
+                    let height = height_of(line);
+                    return self.stop(reason, height);
+                }
+            };
+            let line_is_block = self.format.line_is_block();
+            match &mut self.open {
+                Some(open) if open.height == height && !line_is_block => open.changes.append(&mut self.line),
+                Some(open) if height <= open.height => {
+                    let reason =
+                        format!("block {height} does not rise above block {} before it", open.height);
+                    return self.stop(reason, Some(height));
+                }
+                _ => {
+                    let next = Block { height, changes: std::mem::take(&mut self.line) };
+                    if let Some(whole) = self.open.replace(next) {
+                        return Ok(Some(whole));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends at a bad line. The block before it is whole if the line says that it belongs to a later one.
+    fn stop(&mut self, reason: String, height: Option<u64>) -> Result<Option<Block>, Failure> {
+        let failure = self.lines.bad(reason);
+        let is_whole =
+            |open: &Block| self.format.line_is_block() || height.is_some_and(|height| open.height < height);
+        let whole = self.open.take().filter(is_whole);
+        if whole.is_some() {
+            self.failure = Some(failure);
+            return Ok(whole);
+        }
+        Err(failure)
+    }
+}
+
+impl Iterator for Blocks {
+    type Item = Result<Block, Failure>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        if let Some(failure) = self.failure.take() {
+            self.done = true;
+            return Some(Err(failure));
+        }
+        let next = self.advance();
+        self.done |= next.is_err();
+        next.transpose()
+    }
+}
+
+/// The height that a line claims at its very beginning, even where the rest of the line is broken.
+fn height_of(line: &[u8]) -> Option<u64> {
+    let rest = line.trim_ascii_start().strip_prefix(b"{")?.trim_ascii_start();
+    let rest = rest.strip_prefix(b"\"block\"")?.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
+    let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
+    let end = rest[digits..].trim_ascii_start().first();
+    if !matches!(end, Some(b',' | b'}')) {
+        return None;
+    }
+    std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()
+}
+
+/// Puts the error of a JSON parser in the words of a line format.
+fn json_reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    // The parser counts lines inside the one line that it was given.
+    match text.rfind(" at line ") {
+        Some(end) => format!("{} (column {})", &text[..end], error.column()),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(content: &str) -> (Vec<(u64, usize)>, Option<String>) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("input.jsonl");
+        std::fs::write(&path, content).unwrap();
+        let format = Jsonl::new(vec!["kv".into()], crate::encoding::Encoding::Auto);
+        let mut blocks = Vec::new();
+        for block in Blocks::new(Lines::of(vec![path]), Box::new(format)) {
+            match block {
+                Ok(block) => blocks.push((block.height, block.changes.len())),
+                Err(failure) => return (blocks, Some(failure.to_string())),
+            }
+        }
+        (blocks, None)
+    }
+
+    fn line(block: u64) -> String {
+        format!("{{\"block\":{block},\"key\":\"k\",\"value\":\"v\"}}\n")
+    }
+
+    #[test]
+    fn lines_of_a_block_belong_together() {
+        let content = [line(1), line(1), line(4), line(9), line(9), line(9)].concat();
+        assert_eq!(read(&content), (vec![(1, 2), (4, 1), (9, 3)], None));
+        assert_eq!(read(""), (vec![], None));
+        assert_eq!(read("{\"block\":7}\n{\"block\":8}\n"), (vec![(7, 0), (8, 0)], None));
+    }
+
+    #[test]
+    fn a_block_with_a_bad_line_is_not_given() {
+        let (blocks, failure) = read(&[line(1), line(2), "garbage\n".into(), line(3)].concat());
+        assert_eq!(blocks, [(1, 1)], "the bad line may belong to block 2");
+        assert!(failure.unwrap().contains("input.jsonl:3: "));
+
+        let (blocks, failure) = read(&[line(1), line(2), "{\"block\":3,\"key\":5}\n".into()].concat());
+        assert_eq!(blocks, [(1, 1), (2, 1)], "the bad line belongs to block 3");
+        assert!(failure.unwrap().contains("input.jsonl:3: "));
+
+        let (blocks, failure) = read(&[line(1), line(2), "{\"block\":2,\"key\":5}\n".into()].concat());
+        assert_eq!(blocks, [(1, 1)]);
+        assert!(failure.is_some());
+
+        let (blocks, failure) = read(&[line(5), line(4)].concat());
+        assert_eq!((blocks.len(), failure.unwrap().contains("does not rise")), (0, true));
+    }
+
+    #[test]
+    fn a_broken_line_still_claims_its_height() {
+        for (line, height) in [
+            ("{\"block\":6,\"key\":\"x\",\"va", Some(6)),
+            (" { \"block\" : 6 , ", Some(6)),
+            ("{\"block\":6", None),
+            ("{\"block\":-6,", None),
+            ("{\"block\":6.5,", None),
+            ("garbage", None),
+            ("", None),
+        ] {
+            assert_eq!(height_of(line.as_bytes()), height, "{line}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The command `icecore`: builds, reads, proves and keeps an archive of chain state.
+//!
+//! One file per verb in [`cmd`]; [`input`] turns text into blocks, [`encoding`] text into keys and values and back,
+//! [`print`] and [`progress`] speak to people, [`exit`] to scripts.
+
+#![forbid(unsafe_code)]
+
+mod ask;
+mod cmd;
+mod encoding;
+mod exit;
+mod input;
+mod print;
+mod progress;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::exit::{CODES, report};
+
+/// Every version of every key of a chain, in immutable files, at the price of one disk read
+#[derive(Parser)]
+#[command(name = "icecore", version, max_term_width = 110, after_help = CODES, after_long_help = LONG_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: cmd::Command,
+}
+
+const LONG_HELP: &str = "\
+Examples:
+  icecore demo                                                     see it work, in well under a minute
+  icecore ingest chain.ice changes.jsonl --format jsonl --create   make an archive and fill it
+  icecore get chain.ice alice --at 17                              the value of a key at block 17
+  icecore prove chain.ice alice --at 17 | icecore verify-proof -   a proof of it, checked
+
+Exit codes: 0 done, 1 not found or not verified, 2 usage or bad input, 3 block out of range, 4 corruption,
+5 locked by another writer, 6 no space left, 7 anything else of the environment";
+
+fn main() -> ExitCode {
+    match Cli::parse().command.run() {
+        Ok(exit) => exit.into(),
+        Err(failure) => report(&failure).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,246 @@
+//! Real data with answers that nobody here wrote: read from `shared/datasets` beside the repository, which is not part
+//! of it. Where the folder is absent these tests say so and pass.
+//!
+//! Every set of answers is asked of the data all in memory, all in segments, half merged, merged, and reindexed; each
+//! question is a process of its own, so every state is also met after a restart.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::driver::{Place, icecore, icecore_reading};
+
+/// The folder of a data set, if it is there.
+fn dataset(name: &str) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/datasets").join(name);
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    println!("passed without a look: no data set at {}", folder.display());
+    None
+}
+
+/// The lines of a file, plain or zstd.
+fn lines(path: &Path) -> impl Iterator<Item = Value> + use<> {
+    let file = std::fs::File::open(path).unwrap();
+    let reader: Box<dyn Read> = match path.extension() {
+        Some(extension) if extension == "zst" => Box::new(zstd::Decoder::new(file).unwrap()),
+        _ => Box::new(file),
+    };
+    BufReader::new(reader).lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap())
+}
+
+/// Requests, and the answers that are right.
+#[derive(Default)]
+struct Exam {
+    requests: String,
+    answers: Vec<Expected>,
+}
+
+enum Expected {
+    Exactly(Value),
+    /// A value of Ethereum: an absent one is zero or empty there.
+    Number(String),
+}
+
+impl Exam {
+    fn ask(&mut self, request: &Value, expected: Expected) {
+        self.requests += &format!("{request}\n");
+        self.answers.push(expected);
+    }
+
+    fn check(&self, dir: &str, state: &str) {
+        let got = icecore_reading(&["query", dir], self.requests.as_bytes()).ok().json_lines();
+        assert_eq!(got.len(), self.answers.len(), "{state}");
+        for ((got, expected), request) in got.iter().zip(&self.answers).zip(self.requests.lines()) {
+            let is_right = match expected {
+                Expected::Exactly(answer) => got == answer,
+                Expected::Number(text) => {
+                    let value = got.get("value").unwrap_or_else(|| panic!("{state}: {request}: {got}"));
+                    number(value.as_str().unwrap_or("0x")) == number(text)
+                }
+            };
+            assert!(is_right, "{state}: {request}: {got}");
+        }
+    }
+}
+
+/// Hex without leading zeros: 0x, 0x0 and 32 zero bytes are the same to Ethereum.
+fn number(text: &str) -> &str {
+    text.strip_prefix("0x").unwrap_or_else(|| panic!("{text:?} is not hex")).trim_start_matches('0')
+}
+
+/// Puts the data through every state and the exam through each of them.
+fn examine(exam: &Exam, input: &Path, format: &str, step: u64) {
+    let place = Place::new();
+    let input = input.to_str().unwrap();
+    let fresh = |name: &str, step: u64| {
+        let (dir, step) = (place.text(name), step.to_string());
+        let args = [
+            "ingest",
+            &dir,
+            input,
+            "--format",
+            format,
+            "--create",
+            "--no-merge",
+            "--sync",
+            "relaxed",
+            "--json",
+        ];
+        let done =
+            icecore(&[&args[..], &["--blocks-per-step", &step, "--reorg-window", "0"]].concat()).ok().json();
+        (dir, done["root"].clone())
+    };
+    let (memory, root) = fresh("memory.ice", 1 << 40);
+    assert_eq!(icecore(&["ls", &memory, "--json"]).ok().out, "", "all of it is in memory");
+    exam.check(&memory, "in memory");
+
+    let (dir, root_of_segments) = fresh("segments.ice", step);
+    assert_eq!(root, root_of_segments);
+    exam.check(&dir, "in segments");
+    for (state, command) in [
+        ("half merged", &["merge", "--max-span", "8"][..]),
+        ("merged", &["merge"]),
+        ("M 16", &["reindex", "--m", "16"]),
+        ("M 64", &["reindex", "--m", "64"]),
+        ("M 256", &["reindex", "--m", "256"]),
+    ] {
+        icecore(&[&[command[0], &dir][..], &command[1..]].concat()).ok();
+        exam.check(&dir, state);
+    }
+    icecore(&["verify", &dir]).ok();
+    assert_eq!(icecore(&["root", &dir]).ok().out.trim(), root.as_str().unwrap());
+}
+
+#[test]
+fn git_pebble() {
+    let Some(folder) = dataset("git-pebble") else { return };
+    let mut exam = Exam::default();
+    for line in lines(&folder.join("oracle_reads.jsonl.zst")) {
+        let request = json!({ "get": { "domain": "kv", "key": line["key"], "at": line["block"] } });
+        exam.ask(&request, Expected::Exactly(json!({ "value": line["value"] })));
+    }
+    for line in lines(&folder.join("oracle_prefix.jsonl.zst")) {
+        let request = json!({ "scan": { "prefix": line["prefix"], "at": line["block"] } });
+        exam.ask(&request, Expected::Exactly(json!({ "items": line["items"] })));
+    }
+    assert_eq!(exam.answers.len(), 2100);
+    examine(&exam, &folder.join("changes.jsonl.zst"), "jsonl", 64);
+}
+
+/// A question about a field of an account.
+fn field(line: &Value, field: &str, slot: &Value, at: &Value) -> Value {
+    let mut key = line.as_str().unwrap().to_owned();
+    if let Some(slot) = slot.as_str() {
+        key += &format!("{:0>64}", slot.strip_prefix("0x").unwrap());
+    }
+    json!({ "get": { "domain": field, "key": key, "at": at } })
+}
+
+#[test]
+fn eth_ethtest() {
+    let Some(folder) = dataset("eth-ethtest-600") else { return };
+    let mut exam = Exam::default();
+    for line in lines(&folder.join("oracle_reads.jsonl.zst")) {
+        let params = line["params"].as_array().unwrap();
+        let (domain, slot) = match line["method"].as_str().unwrap() {
+            "eth_getBalance" => ("balance", &Value::Null),
+            "eth_getTransactionCount" => ("nonce", &Value::Null),
+            "eth_getCode" => ("code", &Value::Null),
+            "eth_getStorageAt" => ("storage", &params[1]),
+            other => panic!("unknown method {other}"),
+        };
+        let at = u64::from_str_radix(&params[params.len() - 1].as_str().unwrap()[2..], 16).unwrap();
+        let expected = line["result"].as_str().unwrap().to_owned();
+        exam.ask(&field(&params[0], domain, slot, &json!(at)), Expected::Number(expected));
+    }
+    assert_eq!(exam.answers.len(), 5000);
+    examine(&exam, &folder.join("changes.jsonl.zst"), "eth-changes", 16);
+}
+
+#[test]
+fn eth_mainnet_bal() {
+    let Some(folder) = dataset("eth-mainnet-bal") else { return };
+    let mut exam = Exam::default();
+    for line in lines(&folder.join("oracle_20615532_20615581.jsonl.zst")) {
+        let domain = line["field"].as_str().unwrap();
+        let request = field(&line["address"], domain, &line["slot"], &line["block"]);
+        match line["value"].as_str() {
+            None => exam.ask(&request, Expected::Exactly(json!({ "value": null }))),
+            Some(value) => exam.ask(&request, Expected::Number(value.to_owned())),
+        }
+    }
+    assert_eq!(exam.answers.len(), 2500);
+    examine(&exam, &folder.join("changes_20615532_20615581.jsonl.zst"), "eth-changes", 2);
+}
+
+#[test]
+fn eth_mainnet_traces() {
+    let Some(folder) = dataset("eth-mainnet-traces") else { return };
+    let mut exam = Exam::default();
+    for line in lines(&folder.join("adjacent_oracle.jsonl")) {
+        let domain = line["field"].as_str().unwrap();
+        let request = field(&line["address"], domain, &line["slot"], &line["change_block"]);
+        exam.ask(&request, Expected::Number(line["value_at_end_of_block"].as_str().unwrap().to_owned()));
+    }
+    assert_eq!(exam.answers.len(), 106);
+    examine(&exam, &folder.join("traces.jsonl.zst"), "geth-diff", 1000);
+}
+
+/// Where a trace has a key, it must say what geth's state says. Writes of system calls come after the transactions and
+/// are in no trace, so their contracts are left out.
+#[test]
+fn traces_fold_to_the_state_of_geth() {
+    const SYSTEM: [&str; 4] = [
+        "0x00000961ef480eb55e80d19ad83579a64c007002",
+        "0x0000bbddc7ce488642fb579f8b00f3a590007251",
+        "0x000f3df6d732807ef1319fb7b8bb8522d0beac02",
+        "0x0000f90827f1c53a10cb7a02335b175320002935",
+    ];
+    let Some(folder) = dataset("eth-ethtest-600") else { return };
+    let place = Place::new();
+    let ingest = |name: &str, file: &str, format: &str| {
+        let dir = place.text(name);
+        let input = folder.join(file);
+        icecore(&[
+            "ingest",
+            &dir,
+            input.to_str().unwrap(),
+            "--format",
+            format,
+            "--create",
+            "--sync",
+            "relaxed",
+        ])
+        .ok();
+        dir
+    };
+    let state = ingest("state.ice", "changes.jsonl.zst", "eth-changes");
+    let folded = ingest("traces.ice", "traces.jsonl.zst", "geth-diff");
+    let mut versions = 0;
+    for domain in ["balance", "nonce", "code", "storage"] {
+        let (mut histories, mut exam) = (String::new(), Exam::default());
+        let keys: Vec<_> = icecore(&["scan", &folded, "--domain", domain, "--json"])
+            .ok()
+            .json_lines()
+            .into_iter()
+            .map(|entry| entry[0].as_str().unwrap().to_owned())
+            .filter(|key| !SYSTEM.contains(&&key[..42]))
+            .collect();
+        for key in &keys {
+            histories += &format!("{}\n", json!({ "history": { "domain": domain, "key": key } }));
+        }
+        let answers = icecore_reading(&["query", &folded], histories.as_bytes()).ok().json_lines();
+        for (key, history) in keys.iter().zip(&answers) {
+            for version in history["versions"].as_array().unwrap() {
+                let request = json!({ "get": { "domain": domain, "key": key, "at": version[0] } });
+                exam.ask(&request, Expected::Exactly(json!({ "value": version[1] })));
+                versions += 1;
+            }
+        }
+        exam.check(&state, domain);
+    }
+    assert!(2900 < versions, "{versions}");
+}

@@ -1,0 +1,99 @@
+//! `icecore query`: requests in, answers out, line by line.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::driver::{Place, archive, command, forty_blocks, icecore, icecore_reading};
+
+fn answers(dir: &str, args: &[&str], requests: &[&str]) -> Vec<Value> {
+    icecore_reading(&[&["query", dir][..], args].concat(), requests.join("\n").as_bytes()).ok().json_lines()
+}
+
+#[test]
+fn every_request_has_its_answer() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let root = icecore(&["root", &dir, "--at", "9"]).ok().out;
+    for (request, answer) in [
+        (r#"{"get":{"domain":"kv","key":"k","at":17}}"#, json!({"value": "v17"})),
+        (r#"{"get":{"key":"k"}}"#, json!({"value": "v40"})),
+        (r#"{"get":{"key":"gone","at":null}}"#, json!({"value": null})),
+        (r#"{"get":{"key":"0x6b","at":3}}"#, json!({"value": "0x7633"})),
+        (r#"{"scan":{"prefix":"","at":3}}"#, json!({"items": [["even", "0x0002"], ["k", "v3"]]})),
+        (r#"{"scan":{"prefix":"0x","at":1}}"#, json!({"items": [["0x6b", "0x7631"]]})),
+        (
+            r#"{"scan":{"domain":"kv","at":12,"limit":2}}"#,
+            json!({"items": [["even", "0x000c"], ["gone", "here"]]}),
+        ),
+        (r#"{"scan":{"at":12,"limit":1,"reverse":true}}"#, json!({"items": [["k", "v12"]]})),
+        (r#"{"scan":{"from":"f","to":"k","at":12}}"#, json!({"items": [["gone", "here"]]})),
+        (r#"{"scan":{"limit":0}}"#, json!({"items": []})),
+        (r#"{"history":{"key":"gone"}}"#, json!({"versions": [[20, null], [10, "here"]]})),
+        (r#"{"history":{"domain":"kv","key":"no"}}"#, json!({"versions": []})),
+        (r#"{"root":{"at":9}}"#, json!({"root": root.trim()})),
+    ] {
+        assert_eq!(answers(&dir, &[], &[request]), [answer], "{request}");
+    }
+}
+
+#[test]
+fn a_bad_request_is_told_and_the_rest_go_on() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let good = r#"{"get":{"key":"k","at":5}}"#;
+    for (bad, told) in [
+        ("nonsense", "bad request"),
+        ("[]", "bad request"),
+        (r#"{"set":{}}"#, "unknown variant"),
+        (r#"{"get":{}}"#, "missing field `key`"),
+        (r#"{"get":{"key":"k","att":1}}"#, "unknown field `att`"),
+        (r#"{"get":{"key":"k","at":-1}}"#, "bad request"),
+        (r#"{"get":{"key":"k","at":99}}"#, "the archive has blocks 1 to 40"),
+        (r#"{"get":{"key":"0x1","at":9}}"#, "odd number"),
+        (r#"{"get":{"domain":"x","key":"k"}}"#, "unknown domain"),
+        (r#"{"root":{"at":0}}"#, "out of range"),
+        ("\u{0}\u{1}", "bad request"),
+    ] {
+        let got = answers(&dir, &[], &[good, bad, good]);
+        assert_eq!((&got[0], &got[2], got.len()), (&json!({"value": "v5"}), &got[0], 3));
+        let error = got[1]["error"].as_str().unwrap_or_default();
+        assert!(error.contains(told), "{bad}: {error}");
+    }
+    let raw = icecore_reading(&["query", &dir], b"\xff\xfe\n{\"get\":{\"key\":\"k\"}}");
+    assert_eq!(raw.ok().json_lines()[1], json!({"value": "v40"}));
+}
+
+#[test]
+fn an_answer_does_not_wait_for_the_next_request() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let mut child =
+        command(&["query", &dir, "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut lines = BufReader::new(stdout).lines();
+    for at in [3, 40, 1] {
+        writeln!(stdin, "{{\"get\":{{\"key\":\"k\",\"at\":{at}}}}}").unwrap();
+        stdin.flush().unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), format!("{{\"value\":\"v{at}\"}}"));
+    }
+    drop(stdin);
+    assert!(lines.next().is_none());
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn requests_come_from_files_too_and_encodings_hold() {
+    let place = Place::new();
+    let dir = archive(&place, 4, "{\"block\":1,\"key\":\"0x3078\",\"value\":\"0x3130\"}\n");
+    let plain = format!("{}\n", r#"{"get":{"key":"0x"}}"#).repeat(3);
+    let packed = place.file("requests", zstd::encode_all(plain.as_bytes(), 1).unwrap());
+    let literal = icecore(&["query", &dir, &packed, "--encoding", "text"]).ok();
+    assert_eq!(literal.json_lines(), vec![json!({"value": "10"}); 3]);
+    assert_eq!(
+        answers(&dir, &["--encoding", "hex"], &[r#"{"get":{"key":"3078"}}"#]),
+        [json!({"value": "0x3130"})]
+    );
+    icecore(&["query", &dir, &place.text("none")]).fails(7, "cannot open");
+}

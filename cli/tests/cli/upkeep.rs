@@ -1,0 +1,142 @@
+//! The verbs that change files: answers stay, damage is told.
+
+use serde_json::{Value, json};
+
+use crate::driver::{Place, archive, files_of, forty_blocks, icecore, icecore_reading};
+
+/// Answers about every block and key of [`forty_blocks`].
+fn all_answers(dir: &str) -> Vec<Value> {
+    let mut requests = String::new();
+    for at in 1..=40 {
+        for key in ["k", "even", "gone", "never"] {
+            requests += &format!("{{\"get\":{{\"key\":\"{key}\",\"at\":{at}}}}}\n");
+        }
+        requests += &format!("{{\"scan\":{{\"at\":{at}}}}}\n{{\"root\":{{\"at\":{at}}}}}\n");
+    }
+    requests += "{\"history\":{\"key\":\"k\"}}\n{\"history\":{\"key\":\"gone\"}}\n";
+    icecore_reading(&["query", dir], requests.as_bytes()).ok().json_lines()
+}
+
+#[test]
+fn merge_and_reindex_change_no_answer() {
+    let place = Place::new();
+    let dir = archive(&place, 2, &forty_blocks());
+    let before = all_answers(&dir);
+    let other_place = Place::new();
+    assert_eq!(all_answers(&archive(&other_place, 1000, &forty_blocks())), before, "all of it in memory");
+    let listed = icecore(&["ls", &dir, "--json"]).ok().json_lines();
+    let of_kv = |lines: &[Value]| lines.iter().filter(|line| line["domain"] == "kv").count();
+    assert_eq!(of_kv(&listed), 20);
+    assert!(icecore(&["ls", &dir]).ok().out.contains("kv"));
+
+    let half = icecore(&["merge", &dir, "--domain", "kv", "--max-span", "4", "--json"]).ok().json();
+    assert!(half["merges"].as_u64().unwrap() > 0);
+    assert_eq!(all_answers(&dir), before);
+    icecore(&["merge", &dir]).ok();
+    assert_eq!(all_answers(&dir), before);
+    assert_eq!(icecore(&["merge", &dir, "--json"]).ok().json()["merges"], 0);
+    icecore(&["merge", &dir, "--domain", "none"]).fails(2, "unknown domain");
+
+    for m in ["16", "64", "256", "1"] {
+        let planned = icecore(&["reindex", &dir, "--m", m, "--dry-run", "--json"]).ok().json_lines();
+        assert!(planned.iter().all(|plan| plan["m"][1].to_string() == m && plan["rebuilt"] == false));
+        let kv = |dir: &str| {
+            files_of(dir).into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "kv"))
+        };
+        let kv_before: Vec<_> = kv(&dir).collect();
+        icecore(&["reindex", &dir, "--m", m]).ok();
+        assert!(kv(&dir).eq(kv_before), "a reindex leaves every .kv as it is");
+        let listed = icecore(&["ls", &dir, "--json"]).ok().json_lines();
+        assert!(listed.iter().all(|segment| segment["m"].to_string() == m), "{listed:?}");
+        assert_eq!(all_answers(&dir), before);
+    }
+    for rule in [&["--policy"][..], &["--index-budget", "100000"], &["--rebuild"], &[]] {
+        icecore(&[&["reindex", &dir][..], rule].concat()).ok();
+        assert_eq!(all_answers(&dir), before);
+    }
+    icecore(&["reindex", &dir, "--m", "0"]).fails(2, "--m 0");
+    icecore(&["reindex", &dir, "--m", "4", "--policy"]).fails(2, "cannot be used with");
+    icecore(&["verify", &dir]).ok();
+}
+
+#[test]
+fn prune_forgets_what_is_below() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let before = all_answers(&dir);
+    let pruned = icecore(&["prune", &dir, "--before", "25", "--json"]).ok().json();
+    assert_eq!((&pruned["first"], &pruned["head"]), (&json!(25), &json!(40)));
+    icecore(&["get", &dir, "k", "--at", "24"]).fails(3, "blocks 25 to 40");
+    let after = all_answers(&dir);
+    for at in 25..=40 {
+        let range = 6 * (at - 1)..6 * at;
+        assert_eq!(after[range.clone()], before[range], "block {at}");
+    }
+    icecore(&["prune", &dir, "--before", "41"]).fails(3, "out of range");
+    icecore(&["verify", &dir]).ok();
+}
+
+#[test]
+fn unwind_forgets_what_is_above_and_ingest_goes_on() {
+    for to in ["37", "5", "1"] {
+        let place = Place::new();
+        let dir = archive(&place, 4, &forty_blocks());
+        let before = all_answers(&dir);
+        let unwound = icecore(&["unwind", &dir, "--to", to, "--json"]).ok().json();
+        assert_eq!(unwound["head"].to_string(), to);
+        let root = icecore(&["root", &dir]).ok().out;
+        assert_eq!(unwound["root"], root.trim());
+        icecore(&["get", &dir, "k", "--at", "38"]).fails(3, &format!("blocks 1 to {to}"));
+        icecore(&["ingest", &dir, &place.text("input.jsonl"), "--format", "jsonl"]).ok();
+        assert_eq!(all_answers(&dir), before, "{to}");
+        icecore(&["unwind", &dir, "--to", "41"]).fails(3, "out of range");
+        icecore(&["verify", &dir]).ok();
+    }
+}
+
+#[test]
+fn damage_is_code_4_and_names_the_file() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    icecore(&["verify", &dir, "--json"]).ok();
+    for (path, bytes) in files_of(&dir) {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let mut damaged = bytes.clone();
+        damaged[bytes.len() / 2] ^= 4;
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, &damaged).unwrap();
+        let report = icecore(&["verify", &dir]);
+        assert_eq!(report.code, 4, "{name}: {} {}", report.out, report.err);
+        assert!(
+            format!("{}{}", report.out, report.err).contains(name),
+            "{name}: {} {}",
+            report.out,
+            report.err
+        );
+        std::fs::remove_file(&path).unwrap();
+        let report = icecore(&["verify", &dir, "--fast"]);
+        // Without its manifest a directory is no archive.
+        let code = if name.to_lowercase().contains("manifest") { 7 } else { 4 };
+        assert_eq!(report.code, code, "{name} is missing: {} {}", report.out, report.err);
+        std::fs::write(&path, &bytes).unwrap();
+    }
+    icecore(&["verify", &dir]).ok();
+}
+
+#[test]
+fn a_lost_accessor_is_loud_for_readers_and_mended_by_writers() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let before = all_answers(&dir);
+    let accessors: Vec<_> = files_of(&dir)
+        .into_iter()
+        .filter(|(path, _)| path.extension().is_some_and(|e| e == "bt" || e == "kvei"))
+        .collect();
+    for (path, _) in &accessors {
+        std::fs::remove_file(path).unwrap();
+        icecore(&["get", &dir, "k"]).fails(4, "missing file");
+        let mended = icecore(&["reindex", &dir]).ok();
+        assert!(mended.err.contains("built again"), "{}", mended.err);
+        assert_eq!(all_answers(&dir), before);
+    }
+}

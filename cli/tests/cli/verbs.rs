@@ -1,0 +1,191 @@
+//! The verbs that read: what they print, and the exit codes.
+
+use serde_json::json;
+
+use crate::driver::{Place, archive, command, forty_blocks, icecore, icecore_reading, line};
+
+#[test]
+fn create_makes_an_archive_once() {
+    let place = Place::new();
+    let dir = place.text("new.ice");
+    let made =
+        icecore(&["create", &dir, "--domain", "a", "--domain", "b", "--blocks-per-step", "16", "--json"])
+            .ok();
+    assert_eq!(made.json()["blocks_per_step"], 16);
+    assert_eq!(made.json()["reorg_window"], 64);
+    icecore(&["create", &dir, "--domain", "a"]).fails(7, "exists and is not empty");
+    icecore(&["create", &place.text("x"), "--domain", "../a"]).fails(2, "option domain");
+    icecore(&["create", &place.text("x")]).fails(2, "--domain");
+    icecore(&["create", &place.text("x"), "--domain", "a", "--blocks-per-step", "0"])
+        .fails(2, "0 is not in 1..");
+    let stats = icecore(&["stats", &dir, "--json"]).ok().json();
+    assert_eq!((&stats["head"], &stats["domains"]), (&json!(null), &json!(["a", "b"])));
+    icecore(&["get", &dir, "k", "--domain", "a"]).fails(3, "the archive has no block");
+    icecore(&["get", &dir, "k"]).fails(2, "name one: a, b");
+    icecore(&["ls", &dir]).ok();
+}
+
+#[test]
+fn get_reads_at_every_height() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    for (at, value) in [("1", "v1"), ("17", "v17"), ("40", "v40")] {
+        assert_eq!(icecore(&["get", &dir, "k", "--at", at]).ok().out, format!("{value}\n"));
+    }
+    assert_eq!(icecore(&["get", &dir, "k"]).ok().out, "v40\n");
+    let found = icecore(&["get", &dir, "even", "--at", "17", "--json"]).ok().json();
+    assert_eq!(found["value"], "0x0010");
+    assert_eq!((&found["block"], &found["at"], &found["source"]), (&json!(16), &json!(17), &json!("kv.4-5")));
+    assert_eq!(icecore(&["get", &dir, "0x6b"]).ok().out, "0x763430\n", "a key in hex is answered in hex");
+    assert_eq!(icecore(&["get", &dir, "k", "--raw"]).ok().out, "v40");
+    icecore(&["get", &dir, "gone", "--at", "9"]).fails(1, "no value");
+    assert_eq!(icecore(&["get", &dir, "gone", "--at", "19"]).ok().out, "here\n");
+    let gone = icecore(&["get", &dir, "gone", "--json"]);
+    assert_eq!(
+        (gone.code, gone.json()["value"].is_null(), gone.json()["block"].clone()),
+        (1, true, json!(20))
+    );
+    icecore(&["get", &dir, "k", "--at", "41"]).fails(3, "the archive has blocks 1 to 40");
+    icecore(&["get", &dir, "k", "--at", "0"]).fails(3, "blocks 1 to 40");
+    icecore(&["get", &dir, "k", "--domain", "other"]).fails(2, "unknown domain");
+    icecore(&["get", &dir, "0xz", "--at", "3"]).fails(2, "key: ");
+    icecore(&["get", &place.text("nowhere"), "k"]).fails(7, "no archive at");
+}
+
+#[test]
+fn scan_goes_both_ways() {
+    let place = Place::new();
+    let lines: String =
+        ["a", "b/1", "b/2", "b/3", "c"].map(|key| line(7, key, Some(&format!("={key}")))).concat();
+    let dir = archive(&place, 1, &(lines + &line(9, "b/2", None) + &line(9, "d", Some("0xff"))));
+    let keys = |args: &[&str]| {
+        let run = icecore(&[&["scan", &dir][..], args].concat()).ok();
+        run.out.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(keys(&[]), ["a", "b/1", "b/3", "c", "d"]);
+    assert_eq!(keys(&["--prefix", "b/", "--at", "8"]), ["b/1", "b/2", "b/3"]);
+    assert_eq!(keys(&["--from", "b/2", "--to", "d", "--reverse"]), ["c", "b/3"]);
+    assert_eq!(keys(&["--limit", "2"]), ["a", "b/1"]);
+    assert_eq!(keys(&["--prefix", "0x622f"]), ["0x622f31", "0x622f33"]);
+    let json = icecore(&["scan", &dir, "--from", "c", "--json"]).ok();
+    assert_eq!(json.json_lines(), [json!(["c", "=c"]), json!(["d", "0xff"])]);
+    assert_eq!(icecore(&["scan", &dir, "--prefix", "none"]).ok().out, "");
+}
+
+#[test]
+fn history_is_newest_first() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    assert_eq!(icecore(&["history", &dir, "gone"]).ok().out, "20\t-\n10\there\n");
+    let json = icecore(&["history", &dir, "gone", "--json", "--at", "19"]).ok().json();
+    assert_eq!(json, json!({ "versions": [[10, "here"]] }));
+    assert_eq!(icecore(&["history", &dir, "k"]).ok().out.lines().count(), 40);
+    icecore(&["history", &dir, "never"]).fails(1, "");
+}
+
+#[test]
+fn a_proof_travels() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let root = icecore(&["root", &dir, "--at", "17"]).ok().out;
+    let root = root.trim();
+    assert_eq!(icecore(&["root", &dir, "--at", "17", "--json"]).ok().json()["root"], root);
+    for (key, value) in [("k", json!("0x763137")), ("never", json!(null)), ("gone", json!("0x68657265"))] {
+        let proof = icecore(&["prove", &dir, key, "--at", "17"]).ok();
+        assert_eq!((&proof.json()["value"], &proof.json()["root"]), (&value, &json!(root)));
+        let file = place.file("proof.json", &proof.out);
+        icecore(&["verify-proof", &file, "--root", root]).ok();
+        icecore_reading(&["verify-proof"], proof.out.as_bytes()).ok();
+        let other = icecore(&["root", &dir, "--at", "18"]).ok().out;
+        let refused = icecore(&["verify-proof", &file, "--root", other.trim(), "--json"]);
+        assert_eq!((refused.code, refused.json()["verified"].clone()), (1, json!(false)));
+        for (field, forged) in [("value", json!("0x00")), ("key", json!("0x01")), ("domain", json!("x"))] {
+            let mut document = proof.json();
+            document[field] = forged;
+            assert_eq!(
+                icecore_reading(&["verify-proof", "-"], document.to_string().as_bytes()).code,
+                1,
+                "{field}"
+            );
+        }
+    }
+    icecore_reading(&["verify-proof"], b"{}").fails(2, "this is no proof");
+    icecore_reading(&["verify-proof"], b"").fails(2, "this is no proof");
+    let mut document = icecore(&["prove", &dir, "k"]).ok().json();
+    document["proof"] = json!("0x0000");
+    assert_eq!(icecore_reading(&["verify-proof"], document.to_string().as_bytes()).code, 1);
+}
+
+#[test]
+fn help_has_examples_and_usage_is_code_2() {
+    let help = icecore(&["--help"]).ok().out;
+    let verbs = [
+        "create",
+        "ingest",
+        "get",
+        "scan",
+        "history",
+        "query",
+        "root",
+        "prove",
+        "verify-proof",
+        "ls",
+        "stats",
+        "verify",
+        "merge",
+        "reindex",
+        "prune",
+        "unwind",
+        "demo",
+        "completions",
+    ];
+    for verb in verbs {
+        assert!(help.contains(verb), "{verb}");
+        let help = icecore(&[verb, "--help"]).ok().out;
+        assert!(help.contains("Example") && help.contains(&format!("icecore {verb}")), "{verb}: {help}");
+    }
+    assert!(icecore(&["ingest", "--help"]).out.contains("withdrawals"));
+    icecore(&[]).fails(2, "Usage");
+    icecore(&["melt"]).fails(2, "melt");
+    icecore(&["--version"]).ok();
+}
+
+#[test]
+fn completions_are_scripts() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(icecore(&["completions", shell]).ok().out.contains("verify-proof"), "{shell}");
+    }
+    icecore(&["completions", "csh"]).fails(2, "csh");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let place = Place::new();
+    let lines: String =
+        (0..20_000).map(|key| line(1, &format!("key {key:06}"), Some(&"x".repeat(50)))).collect();
+    let dir = archive(&place, 1, &lines);
+    let mut child = command(&["scan", &dir])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+}
+
+#[test]
+fn demo_does_the_main_job() {
+    let place = Place::new();
+    let dir = place.text("demo.ice");
+    let told = icecore(&["demo", "--dir", &dir]).ok().out;
+    for word in
+        ["ingest", "segments", "read", "prove", "merge", "reindex", "again", "speed", "All of it checked"]
+    {
+        assert!(told.contains(word), "{word}: {told}");
+    }
+    icecore(&["verify", &dir]).ok();
+    icecore(&["demo", "--dir", &dir]).fails(7, "exists");
+    let figures = icecore(&["demo", "--json"]).ok().json();
+    assert_eq!(figures["ingest"]["blocks"], 4096);
+}

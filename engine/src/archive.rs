@@ -1,0 +1,169 @@
+//! The archive: one writer, any number of readers. Opens, delegates, closes; the algorithms live in the modules
+//! that are named after them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use icecore_hot::Root;
+use icecore_segments::step::BlockNumber;
+
+use crate::background::Background;
+use crate::block::BlockWriter;
+use crate::core::Core;
+use crate::error::Error;
+use crate::manifest::DensityRule;
+use crate::merge::MergeOptions;
+use crate::observer::Observer;
+use crate::options::{Maintenance, OpenOptions, Options};
+use crate::reader::{Change, Reader, View};
+use crate::recovery;
+use crate::reindex::{ReindexPlan, ReindexRule};
+use crate::storage::Storage;
+use crate::storage::os::OsStorage;
+
+/// An archive open for writing. Holds its lock until it is dropped. All methods take `&self`: commits, reads and
+/// changes of files may come from several threads.
+pub struct Archive {
+    // Dropped first: the thread is joined before the core it works on goes.
+    background: Option<Background>,
+    core: Arc<Core>,
+    reader: Reader,
+}
+
+impl Archive {
+    /// Creates an archive in a directory that does not exist or is empty.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] when the directory has files, [`Error::Options`] for options that make no sense.
+    pub fn create(path: impl AsRef<Path>, options: Options) -> Result<Self, Error> {
+        Self::create_with(Arc::new(OsStorage::default()), path, options, OpenOptions::default())
+    }
+
+    /// The same on any storage and with options of opening.
+    pub fn create_with(
+        storage: Arc<dyn Storage>,
+        path: impl AsRef<Path>,
+        options: Options,
+        open: OpenOptions,
+    ) -> Result<Self, Error> {
+        recovery::create(&storage, path.as_ref(), options.into_config()?)?;
+        Self::open_with(storage, path, open)
+    }
+
+    /// Opens an archive for writing: takes the lock, recovers what a crash left, removes what no manifest names.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when another writer has it; damage with file and place.
+    pub fn open(path: impl AsRef<Path>, open: OpenOptions) -> Result<Self, Error> {
+        Self::open_with(Arc::new(OsStorage::default()), path, open)
+    }
+
+    /// The same on any storage.
+    pub fn open_with(
+        storage: Arc<dyn Storage>,
+        path: impl AsRef<Path>,
+        open: OpenOptions,
+    ) -> Result<Self, Error> {
+        let core = Arc::new(recovery::open_for_writing(storage, path.as_ref(), open)?);
+        let reader = Reader { shared: Arc::clone(&core.shared) };
+        let background = match open.maintenance {
+            Maintenance::Background => Some(Background::start(&core)),
+            Maintenance::Inline | Maintenance::EmitOnly => None,
+        };
+        Ok(Self { background, core, reader })
+    }
+
+    /// The reading side; clone it for other threads.
+    pub fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// What opening repaired: accessors that were missing or unreadable and were built again, by file name.
+    pub fn repairs(&self) -> &[String] {
+        &self.core.repairs
+    }
+
+    /// Begins the block at `height`, which must be above the head.
+    ///
+    /// # Errors
+    /// [`Error::NotRising`]; [`Error::Poisoned`] after a failed write.
+    pub fn begin(&self, height: BlockNumber) -> Result<BlockWriter<'_>, Error> {
+        self.core.check_rising(height)?;
+        Ok(BlockWriter::new(&self.core, height))
+    }
+
+    /// The state at the end of block `height`. See [`Reader::at`].
+    pub fn at(&self, height: BlockNumber) -> Result<View, Error> {
+        self.reader.at(height)
+    }
+
+    /// All versions of a key, newest first. See [`Reader::history`].
+    pub fn history(&self, domain: &str, key: &[u8]) -> Result<Vec<Change>, Error> {
+        self.reader.history(domain, key)
+    }
+
+    /// The root of the state at the end of block `height`.
+    pub fn root(&self, height: BlockNumber) -> Result<Root, Error> {
+        self.reader.root(height)
+    }
+
+    /// Makes everything committed durable, whatever the durability chosen.
+    pub fn flush(&self) -> Result<(), Error> {
+        self.core.flush()
+    }
+
+    /// Emits every step that is complete and has left the reorg window, and waits for it.
+    pub fn emit(&self) -> Result<(), Error> {
+        self.core.emit_ready(&())
+    }
+
+    /// Merges adjacent segments to aligned power-of-two step ranges until nothing is left to merge. Readers go on. Returns
+    /// the number of merges.
+    pub fn merge(&self, options: &MergeOptions, observer: &dyn Observer) -> Result<u64, Error> {
+        self.core.merge_all(options, observer)
+    }
+
+    /// Rebuilds pivot indexes and filters by `rule`, for unchanged `.kv` files. Readers go on.
+    pub fn reindex(
+        &self,
+        rule: ReindexRule,
+        domain: Option<&str>,
+        observer: &dyn Observer,
+    ) -> Result<Vec<ReindexPlan>, Error> {
+        self.core.reindex(rule, domain, observer)
+    }
+
+    /// What [`Archive::reindex`] would do.
+    pub fn plan_reindex(&self, rule: ReindexRule, domain: Option<&str>) -> Result<Vec<ReindexPlan>, Error> {
+        self.core.plan_reindex(rule, domain)
+    }
+
+    /// The rule that shapes new segments and those that age.
+    pub fn density_rule(&self) -> DensityRule {
+        self.core.state.lock().manifest.rule
+    }
+
+    /// Forgets the versions that no block at or above `before` can see. The state at `before` stays whole.
+    pub fn prune(&self, before: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
+        self.core.prune(before, observer)
+    }
+
+    /// Forgets the blocks above `to`. Cheap for blocks that were not emitted; else the segments that have them are rewritten.
+    pub fn unwind(&self, to: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
+        self.core.unwind(to, observer)
+    }
+
+    /// Stops background work, syncs, and says what failed. Dropping an archive does the same in silence.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.background = None;
+        self.core.flush()
+    }
+}
+
+impl Drop for Archive {
+    fn drop(&mut self) {
+        self.background = None;
+        // An error has no caller here; whoever needs to know calls `close`. A poisoned archive has nothing to sync.
+        let _ = self.core.flush();
+    }
+}

@@ -1,0 +1,77 @@
+//! The thread that emits, merges and reindexes while the writer goes on.
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use crate::core::Core;
+use crate::domain::DomainId;
+use crate::error::Error;
+use crate::observer::Observer;
+use crate::reindex::ReindexRule;
+
+/// The maintenance thread of an archive; joined when dropped.
+pub(crate) struct Background {
+    core: Arc<Core>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    pub(crate) fn start(core: &Arc<Core>) -> Self {
+        let worker = Arc::clone(core);
+        let thread = thread::Builder::new()
+            .name("icecore-maintain".to_owned())
+            .spawn(move || worker.maintain_until_closed())
+            .expect("the system gives a thread");
+        Self { core: Arc::clone(core), thread: Some(thread) }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.core.state.lock().closing = true;
+        self.core.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has poisoned nothing here; the message is already on standard error.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Core {
+    /// Emits what is ready, then merges, then brings accessors in line with the rule.
+    pub(crate) fn maintain(&self, observer: &dyn Observer) -> Result<(), Error> {
+        self.emit_ready(observer)?;
+        let domains = self.shared.directory.config.domains.len();
+        for domain in (0..domains).map(|index| DomainId(index as u16)) {
+            while self.merge_next(domain, self.options.merge_span_max, observer)? {
+                if self.state.lock().closing {
+                    return Ok(());
+                }
+                // Fresh steps must not wait for a long chain of merges.
+                self.emit_ready(observer)?;
+            }
+        }
+        self.reindex(ReindexRule::Policy, None, observer).map(drop)
+    }
+
+    fn maintain_until_closed(&self) {
+        loop {
+            {
+                let mut state = self.state.lock();
+                while !state.closing && state.poison.is_none() && self.steps_waiting(&state) == 0 {
+                    self.changed.wait(&mut state);
+                }
+                if state.closing || state.poison.is_some() {
+                    return;
+                }
+            }
+            if let Err(error) = self.maintain(&()) {
+                // Nobody waits for this result: the next write reports it.
+                let mut state = self.state.lock();
+                let _ = state.poisoned::<()>(Err(error));
+                self.changed.notify_all();
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! A block on its way in: changes are gathered, then the tree gives the root, the log makes it durable, the tables
+//! make it readable.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use icecore_hot::{Batch, Root};
+use icecore_segments::step::BlockNumber;
+use icecore_segments::{KEY_LEN_MAX, VALUE_LEN_MAX};
+
+use crate::core::{Core, State};
+use crate::domain::{DomainId, root_key};
+use crate::error::Error;
+use crate::options::Durability;
+use crate::table::StepTable;
+use crate::version::Version;
+use crate::wal::{ChangeRef, RecordRef};
+
+/// One change: ranges of the writer's byte arena.
+#[derive(Clone)]
+struct Pending {
+    domain: DomainId,
+    key: Range<usize>,
+    value: Option<Range<usize>>,
+}
+
+/// The block being written. Dropping it without [`BlockWriter::commit`] leaves no trace.
+pub struct BlockWriter<'a> {
+    core: &'a Core,
+    height: BlockNumber,
+    bytes: Vec<u8>,
+    changes: Vec<Pending>,
+}
+
+impl<'a> BlockWriter<'a> {
+    pub(crate) fn new(core: &'a Core, height: BlockNumber) -> Self {
+        Self { core, height, bytes: Vec::new(), changes: Vec::new() }
+    }
+
+    /// The height of the block.
+    pub fn height(&self) -> BlockNumber {
+        self.height
+    }
+
+    /// Writes a key. The last write or deletion of a key in a block wins.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDomain`]; [`Error::TooLarge`] for a key over 1024 bytes or a value over 1 GiB.
+    pub fn put(&mut self, domain: &str, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.push(domain, key, Some(value))
+    }
+
+    /// Deletes a key. Deleting a key that is absent is recorded as a version too.
+    pub fn delete(&mut self, domain: &str, key: &[u8]) -> Result<(), Error> {
+        self.push(domain, key, None)
+    }
+
+    fn push(&mut self, domain: &str, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
+        let domain = self.core.shared.directory.domain(domain)?;
+        check_len("key", key, KEY_LEN_MAX as u64)?;
+        check_len("value", value.unwrap_or_default(), VALUE_LEN_MAX)?;
+        let key = self.append(key);
+        let value = value.map(|value| self.append(value));
+        self.changes.push(Pending { domain, key, value });
+        Ok(())
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Range<usize> {
+        let from = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        from..self.bytes.len()
+    }
+
+    /// Commits the block and returns the root of the state after it.
+    ///
+    /// # Errors
+    /// [`Error::NotRising`] when another block got ahead; a failed write or sync, after which the archive reads but refuses
+    /// writes until it is opened again.
+    ///
+    /// # Durability
+    /// As [`Durability`](crate::Durability) says. In every mode the block survives the death of this process.
+    pub fn commit(mut self) -> Result<Root, Error> {
+        self.settle();
+        self.core.wait_for_emission();
+        let root = self.core.commit(self.height, &self.changes_by_domain())?;
+        self.core.maintain_inline()?;
+        Ok(root)
+    }
+
+    /// Orders the changes by domain and key and keeps the last of each key.
+    fn settle(&mut self) {
+        let bytes = &self.bytes;
+        let place = |change: &Pending| (change.domain, &bytes[change.key.clone()]);
+        // Stable, so that of equal keys the last written stays last.
+        self.changes.sort_by(|a, b| place(a).cmp(&place(b)));
+        let changes = std::mem::take(&mut self.changes);
+        for change in changes {
+            match self.changes.last_mut() {
+                Some(last) if place(last) == place(&change) => *last = change,
+                _ => self.changes.push(change),
+            }
+        }
+    }
+
+    fn changes_by_domain(&self) -> Vec<ChangeRef<'_>> {
+        let slice = |range: &Range<usize>| &self.bytes[range.clone()];
+        self.changes
+            .iter()
+            .map(|change| ChangeRef {
+                domain: change.domain.0,
+                key: slice(&change.key),
+                value: change.value.as_ref().map(slice),
+            })
+            .collect()
+    }
+}
+
+fn check_len(what: &'static str, bytes: &[u8], max: u64) -> Result<(), Error> {
+    let len = bytes.len() as u64;
+    if len > max { Err(Error::TooLarge { what, len, max }) } else { Ok(()) }
+}
+
+impl Core {
+    /// `changes` are ordered by domain, then key, each key once.
+    fn commit(&self, height: BlockNumber, changes: &[ChangeRef<'_>]) -> Result<Root, Error> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        state.check_poison()?;
+        let version = self.version();
+        if let Some(head) = version.head.filter(|head| height <= *head) {
+            return Err(Error::NotRising { head, got: height });
+        }
+        self.ensure_tree(state, &version)?;
+        let root = self.apply_to_tree(state, height, changes);
+        // From here on the tree is ahead of the log: a failure poisons, and opening again starts from the log.
+        let logged = self.log_block(state, height, root, changes);
+        state.poisoned(logged)?;
+        self.publish_block(&version, height, root, changes);
+        self.changed.notify_all();
+        Ok(root)
+    }
+
+    fn apply_to_tree(&self, state: &mut State, height: BlockNumber, changes: &[ChangeRef<'_>]) -> Root {
+        let mut batch = Batch::new();
+        for change in changes {
+            let domain = &self.shared.directory.config.domains[usize::from(change.domain)].name;
+            match change.value {
+                Some(value) => batch.put(domain, change.key, value),
+                None => batch.delete(domain, change.key),
+            }
+        }
+        let tree = state.tree.as_mut().expect("the tree was built before the first block");
+        let (root, undo) = tree.apply(&batch);
+        state.undo.push_back((height, undo));
+        while state.undo.len() as u64 > self.shared.directory.config.reorg_window {
+            state.undo.pop_front();
+        }
+        root
+    }
+
+    fn log_block(
+        &self,
+        state: &mut State,
+        height: BlockNumber,
+        root: Root,
+        changes: &[ChangeRef<'_>],
+    ) -> Result<(), Error> {
+        let step = self.shared.directory.config.step_len.step_of(height);
+        if state.log.needs_new_file(step) {
+            self.start_log_file(state)?;
+        }
+        state.log.append(&RecordRef::Block { height, root: &root.0, changes }, Some(step))?;
+        match self.options.durability {
+            Durability::Block => state.log.sync(),
+            Durability::Group { blocks } if state.log.unsynced() >= blocks => state.log.sync(),
+            Durability::Group { .. } | Durability::Relaxed => Ok(()),
+        }
+    }
+
+    /// Begins a file of the log. The manifest names it before it has a record, so that its loss would be noticed.
+    pub(crate) fn start_log_file(&self, state: &mut State) -> Result<(), Error> {
+        let directory = &self.shared.directory;
+        state.log.start_file()?;
+        state.manifest.wal_last = state.log.last();
+        state.manifest.generation += 1;
+        state.manifest.store(&*directory.storage, &directory.path)
+    }
+
+    /// Adds the block to the tables and lets readers see it, all at once.
+    fn publish_block(&self, version: &Version, height: BlockNumber, root: Root, changes: &[ChangeRef<'_>]) {
+        let mut next = version.clone();
+        next.add_block(&self.shared.directory.config, height, &root.0, changes);
+        *self.shared.version.write() = Arc::new(next);
+    }
+}
+
+impl Version {
+    /// Adds a block to the table of its step and makes it the head. `changes` are ordered by domain.
+    pub(crate) fn add_block(
+        &mut self,
+        config: &crate::options::Config,
+        height: BlockNumber,
+        root: &[u8; 32],
+        changes: &[ChangeRef<'_>],
+    ) {
+        let step = config.step_len.step_of(height);
+        if self.tables.last().is_none_or(|table| table.step() != step) {
+            self.tables.push(Arc::new(StepTable::new(step, config.domains.len())));
+        }
+        let table = self.tables.last().expect("a table was just ensured");
+        for group in changes.chunk_by(|a, b| a.domain == b.domain) {
+            table.add(
+                DomainId(group[0].domain),
+                height,
+                group.iter().map(|change| (change.key, change.value)),
+            );
+        }
+        table.add(DomainId::ROOTS, height, std::iter::once((&root_key(height)[..], Some(&root[..]))));
+        self.first = self.first.or(Some(height));
+        self.head = Some(height);
+    }
+}

@@ -1,0 +1,86 @@
+//! Emission: a step that is complete and has left the reorg window leaves memory as one segment per domain.
+//!
+//! The tables of such steps no longer change, so they are written without holding up commits. Until the new manifest is
+//! published, readers find the versions in memory; after it, in the segment; never in both, never in neither.
+
+use std::sync::Arc;
+
+use icecore_segments::step::StepRange;
+use icecore_segments::{Entry, Value};
+
+use crate::core::{Core, FileChange};
+use crate::domain::DomainId;
+use crate::error::Error;
+use crate::live::LiveSegment;
+use crate::manifest::DensityRule;
+use crate::observer::Observer;
+use crate::output::SegmentOutput;
+use crate::table::StepTable;
+
+impl Core {
+    /// Emits every step that is ready, oldest first.
+    pub(crate) fn emit_ready(&self, observer: &dyn Observer) -> Result<(), Error> {
+        let _structure = self.structure.lock();
+        let config = &self.shared.directory.config;
+        loop {
+            let version = self.version();
+            let Some(head) = version.head else { return Ok(()) };
+            let border = config.step_len.emission_border(head, config.reorg_window);
+            let Some(table) = version.tables.first().filter(|table| table.step() < border) else {
+                return Ok(());
+            };
+            self.emit(table, observer)?;
+        }
+    }
+
+    fn emit(&self, table: &Arc<StepTable>, observer: &dyn Observer) -> Result<(), Error> {
+        let config = &self.shared.directory.config;
+        observer.begin(&format!("emit step {}", table.step()), None);
+        let rule = self.state.lock().manifest.rule;
+        let mut added = Vec::new();
+        for domain in (0..config.domains.len()).map(|index| DomainId(index as u16)) {
+            added.extend(self.emit_domain(table, rule, domain, observer)?.map(Arc::new));
+        }
+        observer.end();
+        let emitted_to = table.step().next();
+        let mut state = self.state.lock();
+        let first_live = state.log.first_needed(emitted_to);
+        let first_block = self.version().first;
+        self.publish(&mut state, FileChange { removed: Vec::new(), added }, |manifest, version| {
+            manifest.emitted_to = emitted_to;
+            manifest.emitted_head = table.last_height().or(manifest.emitted_head);
+            manifest.first_block = manifest.first_block.or(first_block);
+            manifest.wal_first = first_live;
+            version.emitted_head = manifest.emitted_head;
+            version.tables.retain(|kept| kept.step() >= emitted_to);
+        })?;
+        let trimmed = state.log.trim(first_live);
+        state.poisoned(trimmed)
+    }
+
+    fn emit_domain(
+        &self,
+        table: &StepTable,
+        rule: DensityRule,
+        domain: DomainId,
+        observer: &dyn Observer,
+    ) -> Result<Option<LiveSegment>, Error> {
+        let directory = &self.shared.directory;
+        let keys = table.keys(domain);
+        if keys.is_empty() {
+            return Ok(None);
+        }
+        let steps = StepRange::single(table.step());
+        let shape = self.shape_of_new(rule, domain, steps, keys.len() as u64);
+        let mut output = SegmentOutput::create(directory, domain, steps, shape, keys.len() as u64)?;
+        for (key, versions) in keys.iter() {
+            for (block, value) in versions.iter().rev() {
+                let value = value.as_deref().map_or(Value::Deletion, Value::Inline);
+                output.push(Entry { key, block: *block, value })?;
+            }
+            observer.advance(versions.len() as u64);
+        }
+        drop(keys);
+        output.finish()?.map(|record| LiveSegment::open(directory, record)).transpose()
+    }
+}

@@ -1,0 +1,254 @@
+//! The error of the library: what happened, to which file, and what the caller should do ([`ErrorKind`]).
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use icecore_segments::step::BlockNumber;
+
+/// What the engine was doing to a file when the system refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Creating a file or directory.
+    Create,
+    /// Opening a file.
+    Open,
+    /// Reading or mapping.
+    Read,
+    /// Writing.
+    Write,
+    /// Making written bytes durable.
+    Sync,
+    /// Renaming.
+    Rename,
+    /// Removing.
+    Remove,
+    /// Listing a directory.
+    List,
+    /// Taking the lock.
+    Lock,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Create => "create",
+            Self::Open => "open",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Sync => "sync",
+            Self::Rename => "rename",
+            Self::Remove => "remove",
+            Self::List => "list",
+            Self::Lock => "lock",
+        })
+    }
+}
+
+/// Everything that the library reports.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused an operation on a file.
+    #[error("cannot {operation} {}", path.display())]
+    Io {
+        /// What was tried.
+        operation: Operation,
+        /// On what.
+        path: PathBuf,
+        /// The system's word.
+        source: io::Error,
+    },
+    /// A segment or accessor is damaged or foreign.
+    #[error("{}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it, and where in it.
+        source: icecore_segments::Error,
+    },
+    /// The manifest or the write-ahead log is damaged.
+    #[error("damaged {} offset={offset} reason={reason}", path.display())]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// Where in it, in bytes.
+        offset: u64,
+        /// What does not hold.
+        reason: &'static str,
+    },
+    /// A file that the manifest names is not there.
+    #[error("missing file {}", path.display())]
+    Missing {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// The archive's format is newer than this build.
+    #[error("unsupported format version={found} supported={supported} in {}", path.display())]
+    Unsupported {
+        /// Which file.
+        path: PathBuf,
+        /// What it says.
+        found: u64,
+        /// The newest that this build reads.
+        supported: u64,
+    },
+    /// Another process, or another handle of this one, writes the archive.
+    #[error("archive is locked by another writer: {}", path.display())]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// A writer replaced the manifest each time this reader tried to open what it names.
+    #[error("the archive at {} keeps changing", path.display())]
+    Busy {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// There is no archive here.
+    #[error("no archive at {}", path.display())]
+    NotAnArchive {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// An archive or another non-empty directory is already here.
+    #[error("{} exists and is not empty", path.display())]
+    Exists {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A height that the archive does not hold.
+    #[error("block {asked} is out of range: {available}")]
+    OutOfRange {
+        /// The height asked for.
+        asked: BlockNumber,
+        /// What there is.
+        available: Available,
+    },
+    /// A block must be higher than the head.
+    #[error("block {got} does not rise above the head {head}")]
+    NotRising {
+        /// The head of the archive.
+        head: BlockNumber,
+        /// The height given.
+        got: BlockNumber,
+    },
+    /// A domain that was not declared when the archive was created.
+    #[error("unknown domain {name:?}, declared: {declared}")]
+    UnknownDomain {
+        /// The name given.
+        name: String,
+        /// The names there are.
+        declared: String,
+    },
+    /// A key or value is longer than the format allows.
+    #[error("{what} too large len={len} max={max}")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// Its length in bytes.
+        len: u64,
+        /// The most that is allowed.
+        max: u64,
+    },
+    /// An option has a value that makes no sense.
+    #[error("option {field}: {reason}")]
+    Options {
+        /// Which option.
+        field: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// The state does not have the root that was recorded for it.
+    #[error("root of block {block} does not match the state expected={expected} found={found}")]
+    RootMismatch {
+        /// The height.
+        block: BlockNumber,
+        /// The root that was recorded.
+        expected: String,
+        /// The root that the state gives.
+        found: String,
+    },
+    /// The root of a block that the archive holds was not found: a segment of roots is damaged or incomplete.
+    #[error("no root recorded for block {block}")]
+    RootMissing {
+        /// The height.
+        block: BlockNumber,
+    },
+    /// A write or sync failed before; the archive reads but refuses writes until it is opened again.
+    #[error("writes are refused since an earlier failure: {since}")]
+    Poisoned {
+        /// The failure.
+        since: String,
+    },
+}
+
+/// The heights that can be read, for error texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Available {
+    /// No block yet.
+    Nothing,
+    /// From the first to the second, both inside.
+    Blocks(BlockNumber, BlockNumber),
+}
+
+impl fmt::Display for Available {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("the archive has no block"),
+            Self::Blocks(first, head) => write!(f, "the archive has blocks {first} to {head}"),
+        }
+    }
+}
+
+/// What to do about an [`Error`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Bytes on disk are wrong: run `verify`; rebuild the accessor or restore the file.
+    Corrupt,
+    /// Use a newer build.
+    Unsupported,
+    /// Fix disk, permissions or path and open again.
+    Environment,
+    /// The disk is full: free space and open again.
+    NoSpace,
+    /// Fix the call.
+    Misuse,
+    /// The height asked for is not held: ask within the range.
+    OutOfRange,
+    /// Another writer has the archive: wait or stop it.
+    Busy,
+    /// Open the archive again.
+    Closed,
+}
+
+impl Error {
+    /// What the caller should do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io { source, .. } | Self::File { source: icecore_segments::Error::Write(source), .. } => {
+                match source.kind() {
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
+                    _ => ErrorKind::Environment,
+                }
+            }
+            Self::File { source: icecore_segments::Error::Unsupported { .. }, .. }
+            | Self::Unsupported { .. } => ErrorKind::Unsupported,
+            Self::File { .. }
+            | Self::Damaged { .. }
+            | Self::Missing { .. }
+            | Self::RootMismatch { .. }
+            | Self::RootMissing { .. } => ErrorKind::Corrupt,
+            Self::NotAnArchive { .. } | Self::Exists { .. } => ErrorKind::Environment,
+            Self::Locked { .. } | Self::Busy { .. } => ErrorKind::Busy,
+            Self::OutOfRange { .. } => ErrorKind::OutOfRange,
+            Self::NotRising { .. }
+            | Self::UnknownDomain { .. }
+            | Self::TooLarge { .. }
+            | Self::Options { .. } => ErrorKind::Misuse,
+            Self::Poisoned { .. } => ErrorKind::Closed,
+        }
+    }
+}

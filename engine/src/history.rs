@@ -1,0 +1,49 @@
+//! All versions of one key, newest first: memory, then every segment that has the key.
+
+use icecore_index::KeyHash;
+use icecore_segments::step::BlockNumber;
+
+use crate::domain::DomainId;
+use crate::error::Error;
+use crate::live::LiveSegment;
+use crate::stats::Counters;
+use crate::table::Found;
+use crate::version::Version;
+
+impl Version {
+    /// The versions of `key` up to the head of this version, newest first.
+    pub(crate) fn history(
+        &self,
+        domain: DomainId,
+        key: &[u8],
+        counters: &Counters,
+    ) -> Result<Vec<Found>, Error> {
+        let Some(head) = self.head else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for table in self.tables.iter().rev() {
+            found.extend(table.history(domain, key, head));
+        }
+        let hash = KeyHash::of(key);
+        for segment in self.domain(domain).iter().rev() {
+            if segment.spans_key(key) && segment.may_hold(hash, counters)? {
+                segment.versions(key, counters, &mut found)?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl LiveSegment {
+    /// Appends every version of `key` in this segment, newest first.
+    fn versions(&self, key: &[u8], counters: &Counters, found: &mut Vec<Found>) -> Result<(), Error> {
+        let span = self.locate(key, BlockNumber::MAX, counters)?;
+        let mut cursor = self.kv.view().cursor();
+        cursor.seek_in(span, key, BlockNumber::MAX).map_err(|e| self.kv.error(e))?;
+        while let Some(entry) = cursor.entry().filter(|entry| entry.key == key) {
+            let value = entry.value.load().map_err(|e| self.kv.error(e))?;
+            found.push((entry.block, value.map(std::borrow::Cow::into_owned)));
+            cursor.next().map_err(|e| self.kv.error(e))?;
+        }
+        Ok(())
+    }
+}

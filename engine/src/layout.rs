@@ -1,0 +1,73 @@
+//! The names of the files of an archive. No other module composes or takes apart a file name.
+//!
+//! ```text
+//! DIR/MANIFEST                     the live files; replaced as a whole
+//! DIR/LOCK                         held by the writer
+//! DIR/storage.0-64.kv              a segment ...
+//! DIR/storage.0-64.bt              ... and its accessors
+//! DIR/storage.0-64.kvei
+//! DIR/storage.0-64.1.bt            revision 1: a second file for the same range, after a reindex
+//! DIR/wal/0000000000000001.wal     the write-ahead log, one file after another
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use icecore_segments::frame::Kind;
+use icecore_segments::step::StepRange;
+
+/// The name of the manifest.
+pub(crate) const MANIFEST: &str = "MANIFEST";
+
+/// Where a new manifest is written before it takes the name.
+pub(crate) const MANIFEST_NEW: &str = "MANIFEST.new";
+
+/// The directory of the log.
+pub(crate) fn wal_dir(dir: &Path) -> PathBuf {
+    dir.join("wal")
+}
+
+/// A file of the log.
+pub(crate) fn wal_file(dir: &Path, sequence: u64) -> PathBuf {
+    wal_dir(dir).join(format!("{sequence:016x}.wal"))
+}
+
+/// The sequence number of a file of the log; `None` for other names.
+pub(crate) fn parse_wal_name(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(".wal").filter(|digits| digits.len() == 16)?;
+    let sequence = u64::from_str_radix(digits, 16).ok()?;
+    (format!("{sequence:016x}") == digits).then_some(sequence)
+}
+
+/// The name of a file of a segment. Revision 0 is not written.
+pub(crate) fn segment_file(domain: &str, steps: StepRange, revision: u32, kind: Kind) -> String {
+    match revision {
+        0 => format!("{domain}.{steps}.{kind}"),
+        _ => format!("{domain}.{steps}.{revision}.{kind}"),
+    }
+}
+
+/// Whether a name is of a kind that recovery may remove when no manifest names it.
+pub(crate) fn is_ours(name: &str) -> bool {
+    name == MANIFEST_NEW || Kind::ALL.iter().any(|kind| name.ends_with(&format!(".{kind}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use icecore_segments::step::Step;
+
+    #[test]
+    fn names_are_what_the_picture_says() {
+        let steps = StepRange::new(Step(0), Step(64)).unwrap();
+        assert_eq!(segment_file("storage", steps, 0, Kind::Segment), "storage.0-64.kv");
+        assert_eq!(segment_file("storage", steps, 1, Kind::PivotIndex), "storage.0-64.1.bt");
+        assert_eq!(wal_file(Path::new("d"), 1), Path::new("d/wal/0000000000000001.wal"));
+        assert_eq!(parse_wal_name("00000000000000ff.wal"), Some(255));
+        for name in ["00000000000000FF.wal", "ff.wal", "00000000000000ff", "0x000000000000ff.wal"] {
+            assert_eq!(parse_wal_name(name), None, "{name}");
+        }
+        assert!(
+            is_ours("a.0-1.kv") && is_ours("MANIFEST.new") && !is_ours("MANIFEST") && !is_ours("notes.txt")
+        );
+    }
+}

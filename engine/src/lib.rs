@@ -1,0 +1,97 @@
+//! Icecore: an embeddable archive for chain state. It keeps every version of every key in immutable step-range files
+//! and answers *what was key K at block N, and can you prove it?* at the price of one disk read.
+//!
+//! ```
+//! use icecore::{Archive, Options};
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("state.ice");
+//!
+//! let archive = Archive::create(&path, Options::new().domain("accounts").blocks_per_step(1024))?;
+//! let mut block = archive.begin(1)?;
+//! block.put("accounts", b"alice", b"100")?;
+//! let root = block.commit()?; // durable when this returns
+//!
+//! assert_eq!(archive.at(1)?.get("accounts", b"alice")?.as_deref(), Some(&b"100"[..]));
+//! assert_eq!(archive.at(1)?.get("accounts", b"bob")?, None); // a miss is not an error
+//! for change in archive.history("accounts", b"alice")? { /* newest first: block, value or deletion */ }
+//! let proof = archive.at(1)?.prove("accounts", b"alice")?;
+//! assert!(proof.verify(&root, "accounts", b"alice", Some(b"100")).is_ok());
+//! # Ok::<(), icecore::Error>(())
+//! ```
+//!
+//! # The life of a block
+//!
+//! ```text
+//! BlockWriter (block) -> HotTree gives the root -> Log, synced -> StepTable, readable
+//!                                                    | the step is complete and has left the reorg window
+//!                        emission: .kv + .bt + .kvei, published by one manifest; log trimmed
+//!                                                    | background
+//!                        merge, reindex, prune, unwind: new files, one manifest, old files go with their last reader
+//! ```
+//!
+//! # The way of a read
+//!
+//! [`View::get`] asks the tables, then the segments from the newest: *filter says maybe, index says where, segment says
+//! what*. One module holds the ladder, `read`; `multi_get`, `scan` and `history` are its variations.
+//!
+//! Only this crate touches files, threads and time, and all files through [`storage`].
+
+#![deny(unsafe_code)]
+
+pub mod storage;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+mod archive;
+mod background;
+mod block;
+mod core;
+mod domain;
+mod emission;
+mod error;
+mod history;
+mod info;
+mod layout;
+mod live;
+mod log;
+mod manifest;
+mod merge;
+mod multi_get;
+mod observer;
+mod options;
+mod output;
+mod prune;
+mod read;
+mod reader;
+mod recovery;
+mod reindex;
+mod rewrite;
+mod scan;
+mod shape;
+mod stats;
+mod steps;
+mod table;
+mod tree;
+mod unwind;
+mod verify;
+mod version;
+pub mod wal;
+
+pub use archive::Archive;
+pub use block::BlockWriter;
+pub use domain::{DOMAINS_MAX, Domain};
+pub use error::{Available, Error, ErrorKind, Operation};
+pub use icecore_hot::{Parallelism, Proof, ProofError, Root};
+pub use icecore_index::Density;
+pub use icecore_segments::step::{BlockNumber, Step, StepRange};
+pub use icecore_segments::{Encoding, EncodingRule, KEY_LEN_MAX, VALUE_LEN_MAX};
+pub use info::SegmentInfo;
+pub use manifest::DensityRule;
+pub use merge::MergeOptions;
+pub use observer::Observer;
+pub use options::{Durability, Maintenance, OpenOptions, Options};
+pub use reader::{Change, Lookup, Reader, Source, View};
+pub use reindex::{ReindexPlan, ReindexRule};
+pub use scan::{Entries, Scan};
+pub use stats::{ReadStats, Stats};
+pub use verify::{VerifyMode, VerifyReport, verify, verify_with};

@@ -1,0 +1,437 @@
+//! The manifest: the one small file that says what an archive consists of.
+//!
+//! Written to a new name, synced, renamed, the directory synced: the rename is the commit point of every change
+//! to the set of files. What the manifest names must be there; what it does not name is garbage. The bytes are described
+//! in `FORMAT.md`. Written by [`publish`](crate::publish), read by [`recovery`](crate::recovery).
+
+use std::num::NonZeroU64;
+use std::path::Path;
+
+use icecore_index::{Density, FilterBits};
+use icecore_segments::EncodingRule;
+use icecore_segments::bytes::{array32_at, put_varint, take_varint, u32_at, u64_at};
+use icecore_segments::checksum::{Checksum, crc64};
+use icecore_segments::frame::{FileSummary, Kind};
+use icecore_segments::step::{BlockNumber, Step, StepRange};
+
+use crate::domain::{DOMAINS_MAX, Domain, DomainId};
+use crate::error::Error;
+use crate::layout;
+use crate::options::Config;
+use crate::steps::StepLen;
+use crate::storage::Storage;
+
+const MAGIC: [u8; 8] = *b"\x8AICM\r\n\x1A\n";
+const VERSION: u32 = 1;
+const HEAD_LEN: usize = 24;
+const SUM_LEN: usize = 8;
+
+/// The rule that chooses M, filter bits and encoding of every segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum DensityRule {
+    /// Dense for fresh, sparse for old.
+    #[default]
+    Recency,
+    /// All pivot indexes together take at most so many bytes; the freshest get it first.
+    Budget {
+        /// Bytes of all `.bt` files together.
+        bytes: u64,
+    },
+    /// The same M for every segment.
+    Fixed(Density),
+}
+
+/// One file of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileRecord {
+    /// Tells files for the same range apart; part of the name.
+    pub(crate) revision: u32,
+    /// Length and content checksum: kept here too, so that a swapped or stale file is noticed.
+    pub(crate) summary: FileSummary,
+}
+
+/// A live segment: the files of one domain over one step range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentRecord {
+    pub(crate) domain: DomainId,
+    pub(crate) steps: StepRange,
+    pub(crate) kv: FileRecord,
+    pub(crate) bt: FileRecord,
+    pub(crate) kvei: FileRecord,
+    pub(crate) m: Density,
+    pub(crate) filter_bits: FilterBits,
+}
+
+impl SegmentRecord {
+    /// The record of one of its files.
+    pub(crate) fn file(&self, kind: Kind) -> FileRecord {
+        match kind {
+            Kind::Segment => self.kv,
+            Kind::PivotIndex => self.bt,
+            Kind::ExistenceFilter => self.kvei,
+        }
+    }
+
+    /// The name of one of its files.
+    pub(crate) fn file_name(&self, config: &Config, kind: Kind) -> String {
+        let domain = &config.domains[self.domain.index()].name;
+        layout::segment_file(domain, self.steps, self.file(kind).revision, kind)
+    }
+}
+
+/// What an archive consists of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    /// Counts the manifests of this archive; a reader that finds another one starts again.
+    pub(crate) generation: u64,
+    pub(crate) config: Config,
+    pub(crate) rule: DensityRule,
+    /// Every step before this one is in segments, none at or after it.
+    pub(crate) emitted_to: Step,
+    /// The first block ever committed.
+    pub(crate) first_block: Option<BlockNumber>,
+    /// The highest block that is in segments.
+    pub(crate) emitted_head: Option<BlockNumber>,
+    /// Blocks below this one were pruned and are not answered.
+    pub(crate) pruned_before: BlockNumber,
+    /// The first and the last file of the log, both there.
+    pub(crate) wal_first: u64,
+    pub(crate) wal_last: u64,
+    /// Ordered by domain, then by step.
+    pub(crate) segments: Vec<SegmentRecord>,
+}
+
+impl Manifest {
+    /// The manifest of an empty archive.
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            generation: 1,
+            config,
+            rule: DensityRule::default(),
+            emitted_to: Step(0),
+            first_block: None,
+            emitted_head: None,
+            pruned_before: 0,
+            wal_first: 1,
+            wal_last: 1,
+            segments: Vec::new(),
+        }
+    }
+
+    /// Makes this the archive's manifest, durably, in one step.
+    ///
+    /// Durability: when this returns, a power loss leaves this manifest; when it fails, the former or this one.
+    pub(crate) fn store(&self, storage: &dyn Storage, dir: &Path) -> Result<(), Error> {
+        let fresh = dir.join(layout::MANIFEST_NEW);
+        storage.remove(&fresh)?;
+        let mut file = storage.create(&fresh)?;
+        let bytes = self.encode();
+        file.write_all(&bytes).map_err(|source| Error::Io {
+            operation: crate::error::Operation::Write,
+            path: fresh.clone(),
+            source,
+        })?;
+        file.sync()?;
+        drop(file);
+        storage.rename(&fresh, &dir.join(layout::MANIFEST))?;
+        storage.sync_dir(dir)
+    }
+
+    /// Reads the manifest of the archive at `dir`.
+    ///
+    /// # Errors
+    /// [`Error::NotAnArchive`] where there is none; [`Error::Damaged`] with the offset; [`Error::Unsupported`].
+    pub(crate) fn load(storage: &dyn Storage, dir: &Path) -> Result<Self, Error> {
+        let path = dir.join(layout::MANIFEST);
+        match storage.read(&path)? {
+            Some(bytes) => Self::decode(&bytes, &path),
+            // A directory with a log but no manifest lost it; one without either never was an archive.
+            None if storage.list(&layout::wal_dir(dir))?.is_some_and(|names| !names.is_empty()) => {
+                Err(Error::Missing { path })
+            }
+            None => Err(Error::NotAnArchive { path: dir.to_owned() }),
+        }
+    }
+
+    /// Whether a file of a live segment has this name.
+    pub(crate) fn names(&self, name: &str) -> bool {
+        self.segments
+            .iter()
+            .any(|segment| Kind::ALL.iter().any(|kind| segment.file_name(&self.config, *kind) == name))
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        put_varint(&mut body, self.generation);
+        encode_config(&mut body, &self.config);
+        encode_rule(&mut body, self.rule);
+        put_varint(&mut body, self.emitted_to.0);
+        put_option(&mut body, self.first_block);
+        put_option(&mut body, self.emitted_head);
+        for number in [self.pruned_before, self.wal_first, self.wal_last, self.segments.len() as u64] {
+            put_varint(&mut body, number);
+        }
+        for segment in &self.segments {
+            encode_segment(&mut body, segment);
+        }
+        let mut out = Vec::with_capacity(HEAD_LEN + body.len() + SUM_LEN);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&0u32.to_le_bytes());
+        out.extend_from_slice(&(body.len() as u64).to_le_bytes());
+        out.extend_from_slice(&body);
+        let sum = crc64(&out);
+        out.extend_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8], path: &Path) -> Result<Self, Error> {
+        let damaged =
+            |offset: usize, reason| Error::Damaged { path: path.to_owned(), offset: offset as u64, reason };
+        if bytes.len() < HEAD_LEN + SUM_LEN {
+            return Err(damaged(bytes.len(), "length"));
+        }
+        if bytes[..8] != MAGIC {
+            return Err(damaged(0, "magic"));
+        }
+        let sum_at = bytes.len() - SUM_LEN;
+        if u64_at(bytes, sum_at) != Some(crc64(&bytes[..sum_at])) {
+            return Err(damaged(sum_at, "checksum"));
+        }
+        let found = u64::from(u32_at(bytes, 8).unwrap_or(0));
+        if found != u64::from(VERSION) {
+            return Err(Error::Unsupported { path: path.to_owned(), found, supported: u64::from(VERSION) });
+        }
+        if u64_at(bytes, 16) != Some((sum_at - HEAD_LEN) as u64) {
+            return Err(damaged(16, "length"));
+        }
+        let mut fields = Fields { bytes: &bytes[HEAD_LEN..sum_at], at: 0 };
+        let manifest = decode_body(&mut fields).ok_or_else(|| damaged(HEAD_LEN + fields.at, "field"))?;
+        if fields.at != fields.bytes.len() {
+            return Err(damaged(HEAD_LEN + fields.at, "length"));
+        }
+        Ok(manifest)
+    }
+}
+
+fn put_option(out: &mut Vec<u8>, value: Option<u64>) {
+    out.push(u8::from(value.is_some()));
+    put_varint(out, value.unwrap_or(0));
+}
+
+fn encode_config(out: &mut Vec<u8>, config: &Config) {
+    put_varint(out, config.step_len.0.get());
+    put_varint(out, config.reorg_window);
+    put_varint(out, config.domains.len() as u64);
+    for domain in &config.domains {
+        put_varint(out, domain.name.len() as u64);
+        out.extend_from_slice(domain.name.as_bytes());
+        out.push(match domain.encoding {
+            EncodingRule::Auto => 0,
+            EncodingRule::Plain => 1,
+            EncodingRule::Zstd => 2,
+        });
+    }
+}
+
+fn encode_rule(out: &mut Vec<u8>, rule: DensityRule) {
+    let (code, number) = match rule {
+        DensityRule::Recency => (0, 0),
+        DensityRule::Budget { bytes } => (1, bytes),
+        DensityRule::Fixed(m) => (2, u64::from(m.get())),
+    };
+    out.push(code);
+    put_varint(out, number);
+}
+
+fn encode_segment(out: &mut Vec<u8>, segment: &SegmentRecord) {
+    put_varint(out, u64::from(segment.domain.0));
+    put_varint(out, segment.steps.from().0);
+    put_varint(out, segment.steps.to().0);
+    for kind in Kind::ALL {
+        let file = segment.file(kind);
+        put_varint(out, u64::from(file.revision));
+        put_varint(out, file.summary.len);
+        out.extend_from_slice(&file.summary.content.0);
+    }
+    put_varint(out, u64::from(segment.m.get()));
+    out.push(segment.filter_bits.get());
+}
+
+/// A position in the body; every read is `None` past the end.
+struct Fields<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Fields<'a> {
+    fn number(&mut self) -> Option<u64> {
+        take_varint(self.bytes, &mut self.at)
+    }
+
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let taken = self.bytes.get(self.at..self.at.checked_add(len)?)?;
+        self.at += len;
+        Some(taken)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        Some(self.take(1)?[0])
+    }
+
+    fn option(&mut self) -> Option<Option<u64>> {
+        match (self.byte()?, self.number()?) {
+            (0, 0) => Some(None),
+            (1, number) => Some(Some(number)),
+            _ => None,
+        }
+    }
+}
+
+fn decode_body(fields: &mut Fields<'_>) -> Option<Manifest> {
+    let generation = fields.number()?;
+    let config = decode_config(fields)?;
+    let rule = match (fields.byte()?, fields.number()?) {
+        (0, 0) => DensityRule::Recency,
+        (1, bytes) => DensityRule::Budget { bytes },
+        (2, m) => DensityRule::Fixed(Density::new(u32::try_from(m).ok()?)?),
+        _ => return None,
+    };
+    let emitted_to = Step(fields.number()?);
+    let first_block = fields.option()?;
+    let emitted_head = fields.option()?;
+    let (pruned_before, wal_first, wal_last) = (fields.number()?, fields.number()?, fields.number()?);
+    let mut segments = Vec::new();
+    for _ in 0..fields.number()? {
+        let segment = decode_segment(fields)?;
+        if segment.domain.index() >= config.domains.len() || segment.steps.to() > emitted_to {
+            return None;
+        }
+        segments.push(segment);
+    }
+    let ordered = segments.windows(2).all(|pair: &[SegmentRecord]| {
+        (pair[0].domain, pair[0].steps.to()) <= (pair[1].domain, pair[1].steps.from())
+            || pair[0].domain < pair[1].domain
+    });
+    (ordered && wal_first <= wal_last).then_some(Manifest {
+        generation,
+        config,
+        rule,
+        emitted_to,
+        first_block,
+        emitted_head,
+        pruned_before,
+        wal_first,
+        wal_last,
+        segments,
+    })
+}
+
+fn decode_config(fields: &mut Fields<'_>) -> Option<Config> {
+    let step_len = StepLen(NonZeroU64::new(fields.number()?)?);
+    let reorg_window = fields.number()?;
+    let count = fields.number()? as usize;
+    if !(2..=DOMAINS_MAX).contains(&count) {
+        return None;
+    }
+    let mut domains = Vec::with_capacity(count);
+    for _ in 0..count {
+        let len = fields.number()?;
+        let name = str::from_utf8(fields.take(usize::try_from(len).ok()?)?).ok()?.to_owned();
+        let encoding = match fields.byte()? {
+            0 => EncodingRule::Auto,
+            1 => EncodingRule::Plain,
+            2 => EncodingRule::Zstd,
+            _ => return None,
+        };
+        domains.push(Domain { name, encoding });
+    }
+    let sound =
+        domains[0] == Domain::roots() && domains[1..].iter().all(|d| Domain::check_name(&d.name).is_ok());
+    sound.then_some(Config { domains, step_len, reorg_window })
+}
+
+fn decode_segment(fields: &mut Fields<'_>) -> Option<SegmentRecord> {
+    let domain = DomainId(u16::try_from(fields.number()?).ok()?);
+    let steps = StepRange::new(Step(fields.number()?), Step(fields.number()?))?;
+    let mut file = || {
+        let revision = u32::try_from(fields.number()?).ok()?;
+        let len = fields.number()?;
+        let content = Checksum(array32_at(fields.take(32)?, 0)?);
+        Some(FileRecord { revision, summary: FileSummary { len, content } })
+    };
+    let (kv, bt, kvei) = (file()?, file()?, file()?);
+    let m = Density::new(u32::try_from(fields.number()?).ok()?)?;
+    let code = fields.byte()?;
+    let filter_bits = [FilterBits::Eight, FilterBits::Sixteen].into_iter().find(|bits| bits.get() == code)?;
+    Some(SegmentRecord { domain, steps, kv, bt, kvei, m, filter_bits })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+
+    fn sample() -> Manifest {
+        let config = Options::new().domain("kv").domain("code").into_config().unwrap();
+        let file = |revision, byte| FileRecord {
+            revision,
+            summary: FileSummary { len: 12288, content: Checksum([byte; 32]) },
+        };
+        let segment = |domain, from, to| SegmentRecord {
+            domain: DomainId(domain),
+            steps: StepRange::new(Step(from), Step(to)).unwrap(),
+            kv: file(0, 1),
+            bt: file(3, 2),
+            kvei: file(0, 3),
+            m: Density::new(16).unwrap(),
+            filter_bits: FilterBits::Eight,
+        };
+        Manifest {
+            generation: 9,
+            rule: DensityRule::Budget { bytes: 1 << 28 },
+            emitted_to: Step(6),
+            first_block: Some(17),
+            emitted_head: Some(6000),
+            pruned_before: 20,
+            wal_first: 4,
+            wal_last: 5,
+            segments: vec![segment(0, 0, 4), segment(0, 4, 6), segment(1, 0, 4)],
+            ..Manifest::new(config)
+        }
+    }
+
+    #[test]
+    fn a_manifest_reads_back() {
+        let manifest = sample();
+        assert_eq!(Manifest::decode(&manifest.encode(), Path::new("M")).unwrap(), manifest);
+    }
+
+    #[test]
+    fn every_flipped_byte_and_every_cut_is_an_error() {
+        let bytes = sample().encode();
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x41;
+            assert!(Manifest::decode(&damaged, Path::new("M")).is_err(), "byte {at}");
+            assert!(Manifest::decode(&bytes[..at], Path::new("M")).is_err(), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn hostile_fields_behind_a_sound_checksum_are_errors() {
+        let sound = sample().encode();
+        for at in HEAD_LEN..sound.len() - SUM_LEN {
+            for xor in [0x01, 0x80, 0xFF] {
+                let mut bytes = sound.clone();
+                bytes[at] ^= xor;
+                let sum_at = bytes.len() - SUM_LEN;
+                let sum = crc64(&bytes[..sum_at]);
+                bytes[sum_at..].copy_from_slice(&sum.to_le_bytes());
+                if let Ok(manifest) = Manifest::decode(&bytes, Path::new("M")) {
+                    assert_eq!(manifest.encode(), bytes, "one manifest, one encoding: byte {at}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What is chosen once, when an archive is created, and what is chosen at every opening.
+
+use std::num::NonZeroU64;
+
+use icecore_hot::Parallelism;
+
+use crate::domain::{DOMAINS_MAX, Domain};
+use crate::error::Error;
+use crate::steps::StepLen;
+
+/// What an archive is: fixed at its creation and kept in its manifest.
+///
+/// ```
+/// let options = icecore::Options::new().domain("accounts").domain("storage").blocks_per_step(1024).reorg_window(64);
+/// # let _ = options;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    pub(crate) domains: Vec<Domain>,
+    pub(crate) blocks_per_step: u64,
+    pub(crate) reorg_window: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { domains: Vec::new(), blocks_per_step: 1024, reorg_window: 64 }
+    }
+}
+
+impl Options {
+    /// No domain yet, 1024 blocks a step, a reorg window of 64 blocks.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Declares a domain. At least one is needed.
+    pub fn domain(self, name: &str) -> Self {
+        self.declare(Domain::new(name))
+    }
+
+    /// Declares a domain with options of its own.
+    pub fn declare(mut self, domain: Domain) -> Self {
+        self.domains.push(domain);
+        self
+    }
+
+    /// The length of a step in blocks, at least 1. A step is what leaves memory as one segment per domain.
+    pub fn blocks_per_step(mut self, blocks: u64) -> Self {
+        self.blocks_per_step = blocks;
+        self
+    }
+
+    /// The blocks behind the head that stay in memory, so that unwinding them is cheap.
+    pub fn reorg_window(mut self, blocks: u64) -> Self {
+        self.reorg_window = blocks;
+        self
+    }
+
+    /// Checks the options and turns them into what the manifest keeps.
+    pub(crate) fn into_config(self) -> Result<Config, Error> {
+        let refuse = |field, reason: &str| Err(Error::Options { field, reason: reason.to_owned() });
+        let Some(len) = NonZeroU64::new(self.blocks_per_step) else {
+            return refuse("blocks_per_step", "must be at least 1");
+        };
+        if self.domains.is_empty() {
+            return refuse("domain", "an archive needs at least one");
+        }
+        if self.domains.len() >= DOMAINS_MAX {
+            return refuse("domain", "an archive has at most 255");
+        }
+        let mut domains = vec![Domain::roots()];
+        for domain in self.domains {
+            Domain::check_name(&domain.name)?;
+            if domains.iter().any(|known| known.name == domain.name) {
+                return Err(Error::Options {
+                    field: "domain",
+                    reason: format!("{:?} is declared twice", domain.name),
+                });
+            }
+            domains.push(domain);
+        }
+        Ok(Config { domains, step_len: StepLen(len), reorg_window: self.reorg_window })
+    }
+}
+
+/// Checked [`Options`], as the manifest keeps them: `domains[0]` is the domain of roots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    pub(crate) domains: Vec<Domain>,
+    pub(crate) step_len: StepLen,
+    pub(crate) reorg_window: u64,
+}
+
+/// When a committed block is durable.
+///
+/// In every mode a block is with the operating system before `commit` returns: a killed process loses nothing. The
+/// modes differ in what a power loss or a crash of the system can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Each block is synced before its `commit` returns: nothing committed is lost.
+    #[default]
+    Block,
+    /// One sync for every so many blocks: up to that many of the newest blocks can be lost.
+    Group {
+        /// Blocks per sync, at least 1.
+        blocks: u32,
+    },
+    /// Synced when a step ends, on `flush` and on close: up to a step of the newest blocks can be lost.
+    Relaxed,
+}
+
+/// Who emits finished steps and merges segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Maintenance {
+    /// A thread of the archive; `commit` waits only when emission falls behind.
+    #[default]
+    Background,
+    /// `commit` itself, before it returns. For tools that want no threads and for tests.
+    Inline,
+    /// `commit` emits; merging and reindexing wait until they are asked for.
+    EmitOnly,
+}
+
+/// What is chosen at every opening of an archive for writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenOptions {
+    pub(crate) durability: Durability,
+    pub(crate) maintenance: Maintenance,
+    pub(crate) merge_span_max: u64,
+    pub(crate) parallelism: Parallelism,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            durability: Durability::default(),
+            maintenance: Maintenance::default(),
+            merge_span_max: u64::MAX,
+            parallelism: Parallelism::Off,
+        }
+    }
+}
+
+impl OpenOptions {
+    /// Sync per block, maintenance in the background, merges of any span.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// When a committed block is durable.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Who emits and merges.
+    pub fn maintenance(mut self, maintenance: Maintenance) -> Self {
+        self.maintenance = maintenance;
+        self
+    }
+
+    /// The longest span, in steps, of a segment that merging by itself makes.
+    pub fn merge_span_max(mut self, steps: u64) -> Self {
+        self.merge_span_max = steps;
+        self
+    }
+
+    /// How many threads the Merkle tree may use.
+    pub fn parallelism(mut self, parallelism: Parallelism) -> Self {
+        self.parallelism = parallelism;
+        self
+    }
+}

@@ -1,0 +1,212 @@
+//! A segment on its way to disk: one pass of entries makes the `.kv`, its pivot index and its filter.
+//!
+//! Emission, merge, prune and unwinding all end here. Memory is bounded by the builders' constants. Files appear
+//! under their final names but count for nothing until a manifest names them; an output that is dropped unfinished
+//! removes them.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use icecore_index::{Density, FilterBits, FilterBuilder, KeyHash, Parallelism, PivotBuilder, Spool};
+use icecore_segments::Entry;
+use icecore_segments::Segment;
+use icecore_segments::checksum::Checksum;
+use icecore_segments::frame::{FileSummary, Kind};
+use icecore_segments::step::StepRange;
+use icecore_segments::{EncodingRule, SegmentBuilder};
+
+use crate::domain::DomainId;
+use crate::error::Error;
+use crate::layout;
+use crate::live::Directory;
+use crate::manifest::{FileRecord, SegmentRecord};
+use crate::storage::{Mapping, SpoolFile, Storage, WriteFile};
+
+type Sink = Box<dyn WriteFile>;
+
+/// How a segment and its accessors are to be built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) m: Density,
+    pub(crate) filter_bits: FilterBits,
+    pub(crate) encoding: EncodingRule,
+}
+
+/// A file that is being written under its final name; removed when it is dropped before [`NewFile::keep`].
+struct NewFile {
+    storage: Arc<dyn Storage>,
+    path: PathBuf,
+    revision: u32,
+    kept: bool,
+}
+
+impl NewFile {
+    /// Creates the file under the first revision that no file on disk has.
+    fn create(
+        directory: &Directory,
+        domain: DomainId,
+        steps: StepRange,
+        kind: Kind,
+    ) -> Result<(Self, Sink), Error> {
+        let name = &directory.config.domains[domain.index()].name;
+        let mut revision = 0;
+        let path = loop {
+            let path = directory.path.join(layout::segment_file(name, steps, revision, kind));
+            if directory.storage.len(&path)?.is_none() {
+                break path;
+            }
+            revision += 1;
+        };
+        let sink = directory.storage.create(&path)?;
+        Ok((Self { storage: Arc::clone(&directory.storage), path, revision, kept: false }, sink))
+    }
+
+    fn error(&self, source: icecore_segments::Error) -> Error {
+        file_error(&self.path, source)
+    }
+
+    /// Makes the bytes durable. The name becomes durable when the manifest's directory is synced.
+    fn keep(mut self, mut sink: Sink, summary: FileSummary) -> Result<FileRecord, Error> {
+        sink.sync()?;
+        self.kept = true;
+        Ok(FileRecord { revision: self.revision, summary })
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if !self.kept {
+            // What cannot be removed now is garbage that the next opening removes.
+            let _ = self.storage.remove(&self.path);
+        }
+    }
+}
+
+fn file_error(path: &Path, source: icecore_segments::Error) -> Error {
+    Error::File { path: path.to_owned(), source }
+}
+
+/// Lends a temporary file to a filter builder.
+struct EngineSpool(Box<dyn SpoolFile>);
+
+impl Spool for EngineSpool {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<u64> {
+        self.0.append(bytes).map_err(io::Error::other)
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, buf).map_err(io::Error::other)
+    }
+}
+
+fn filter_builder(
+    directory: &Directory,
+    bits: FilterBits,
+    keys_max: u64,
+) -> Result<FilterBuilder<EngineSpool>, Error> {
+    let spool = EngineSpool(directory.storage.spool(&directory.path)?);
+    Ok(FilterBuilder::new(bits, keys_max, spool, Parallelism::Rayon))
+}
+
+/// See the module.
+pub(crate) struct SegmentOutput<'d> {
+    directory: &'d Directory,
+    domain: DomainId,
+    steps: StepRange,
+    shape: Shape,
+    kv: NewFile,
+    bt: NewFile,
+    builder: SegmentBuilder<Sink, PivotBuilder<Sink>>,
+    filter: FilterBuilder<EngineSpool>,
+}
+
+impl<'d> SegmentOutput<'d> {
+    /// Creates the `.kv` and the `.bt`. `keys_max` is an upper bound of the keys to come.
+    pub(crate) fn create(
+        directory: &'d Directory,
+        domain: DomainId,
+        steps: StepRange,
+        shape: Shape,
+        keys_max: u64,
+    ) -> Result<Self, Error> {
+        let name = &directory.config.domains[domain.index()].name;
+        let (kv, kv_sink) = NewFile::create(directory, domain, steps, Kind::Segment)?;
+        let (bt, bt_sink) = NewFile::create(directory, domain, steps, Kind::PivotIndex)?;
+        let pivots = PivotBuilder::new(bt_sink, name, steps, shape.m).map_err(|e| bt.error(e))?;
+        let builder =
+            SegmentBuilder::new(kv_sink, name, steps, shape.encoding, pivots).map_err(|e| kv.error(e))?;
+        let filter = filter_builder(directory, shape.filter_bits, keys_max)?;
+        Ok(Self { directory, domain, steps, shape, kv, bt, builder, filter })
+    }
+
+    /// Takes the next entry, in the order of a segment.
+    pub(crate) fn push(&mut self, entry: Entry<'_>) -> Result<(), Error> {
+        if self.builder.push(entry).map_err(|e| self.kv.error(e))? {
+            self.filter.push(KeyHash::of(entry.key)).map_err(|e| self.kv.error(e))?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is left of the three files and syncs them. Without an entry there is no segment.
+    pub(crate) fn finish(self) -> Result<Option<SegmentRecord>, Error> {
+        let Self { directory, domain, steps, shape, kv, bt, builder, filter } = self;
+        let (summary, kv_sink, pivots) = builder.finish().map_err(|e| kv.error(e))?;
+        if summary.entries == 0 {
+            return Ok(None);
+        }
+        let parent = summary.file.content;
+        let (pivot_summary, bt_sink) =
+            pivots.finish(parent, summary.pages, summary.entries).map_err(|e| bt.error(e))?;
+        let kvei = write_filter(directory, domain, steps, filter, parent)?;
+        let bt = bt.keep(bt_sink, pivot_summary.file)?;
+        let kv = kv.keep(kv_sink, summary.file)?;
+        let (m, filter_bits) = (shape.m, shape.filter_bits);
+        Ok(Some(SegmentRecord { domain, steps, kv, bt, kvei, m, filter_bits }))
+    }
+}
+
+fn write_filter(
+    directory: &Directory,
+    domain: DomainId,
+    steps: StepRange,
+    filter: FilterBuilder<EngineSpool>,
+    parent: Checksum,
+) -> Result<FileRecord, Error> {
+    let name = &directory.config.domains[domain.index()].name;
+    let (file, sink) = NewFile::create(directory, domain, steps, Kind::ExistenceFilter)?;
+    let (summary, sink) = filter.finish(sink, name, steps, parent).map_err(|e| file.error(e))?;
+    file.keep(sink, summary.file)
+}
+
+/// Builds a pivot index of density `m` for an unchanged `.kv`: a new file beside the old one.
+pub(crate) fn rebuild_index(
+    directory: &Directory,
+    record: &SegmentRecord,
+    segment: &Segment<Mapping>,
+    m: Density,
+) -> Result<FileRecord, Error> {
+    let name = &directory.config.domains[record.domain.index()].name;
+    let (file, sink) = NewFile::create(directory, record.domain, record.steps, Kind::PivotIndex)?;
+    let mut pivots = PivotBuilder::new(sink, name, record.steps, m).map_err(|e| file.error(e))?;
+    let kv_error = |e| file_error(&directory.file(record, Kind::Segment), e);
+    segment.offer_pivots(&mut pivots).map_err(kv_error)?;
+    let summary = segment.summary();
+    let (pivots, sink) =
+        pivots.finish(summary.file.content, summary.pages, summary.entries).map_err(|e| file.error(e))?;
+    file.keep(sink, pivots.file)
+}
+
+/// Builds a filter for an unchanged `.kv`: a new file beside the old one.
+pub(crate) fn rebuild_filter(
+    directory: &Directory,
+    record: &SegmentRecord,
+    segment: &Segment<Mapping>,
+    bits: FilterBits,
+) -> Result<FileRecord, Error> {
+    let summary = segment.summary();
+    let mut filter = filter_builder(directory, bits, summary.keys)?;
+    let kv_error = |e| file_error(&directory.file(record, Kind::Segment), e);
+    segment.for_each_key(|key| filter.push(KeyHash::of(key))).map_err(kv_error)?;
+    write_filter(directory, record.domain, record.steps, filter, summary.file.content)
+}

@@ -1,0 +1,255 @@
+//! The whole of opening an archive, top to bottom.
+//!
+//! 1. lock (writers), 2. manifest, 3. segments that it names, 4. the log, replayed into tables, 5. (writers) what no
+//! manifest names is removed and a torn tail is cut. A reader that races with a writer notices that the manifest changed
+//! and starts again.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+
+use icecore_segments::frame::Kind;
+use parking_lot::{Condvar, Mutex};
+use rayon::prelude::*;
+
+use crate::core::{Core, State};
+use crate::error::Error;
+use crate::layout;
+use crate::live::{Directory, LiveFile, LiveSegment};
+use crate::log::{Log, LogFile, create_file};
+use crate::manifest::{Manifest, SegmentRecord};
+use crate::options::{Config, OpenOptions};
+use crate::output::{rebuild_filter, rebuild_index};
+use crate::reader::Shared;
+use crate::storage::{Access, Storage};
+use crate::version::{Version, by_domain};
+use crate::wal::{ChangeRef, Position, Record, Tail, WalReader};
+
+/// How often a reader starts again when a writer keeps changing the manifest under it.
+const RETRIES_MAX: usize = 100;
+
+/// Makes the directory of a new archive. The manifest comes last: without it there is no archive.
+pub(crate) fn create(storage: &Arc<dyn Storage>, path: &Path, config: Config) -> Result<(), Error> {
+    if storage
+        .list(path)?
+        .is_some_and(|names| names.iter().any(|name| name != "LOCK" && name != layout::MANIFEST_NEW))
+    {
+        return Err(Error::Exists { path: path.to_owned() });
+    }
+    storage.create_dir(path)?;
+    let lock = storage.lock(path)?;
+    storage.create_dir(&layout::wal_dir(path))?;
+    let manifest = Manifest::new(config);
+    let directory = directory(storage, path, &manifest);
+    create_file(&directory, manifest.wal_first)?;
+    manifest.store(&**storage, path)?;
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        storage.sync_dir(parent)?;
+    }
+    drop(lock);
+    Ok(())
+}
+
+/// Opens for reading: takes no lock and changes nothing.
+pub(crate) fn open_for_reading(
+    storage: Arc<dyn Storage>,
+    path: &Path,
+) -> Result<(Directory, Version), Error> {
+    for _ in 0..RETRIES_MAX {
+        let manifest = Manifest::load(&*storage, path)?;
+        let directory = directory(&storage, path, &manifest);
+        let opened =
+            load(&directory, &manifest, Replay::Durable, &|record| LiveSegment::open(&directory, record));
+        // Files may go and the log may be trimmed between the manifest and them; then there is a newer manifest.
+        if Manifest::load(&*storage, path)?.generation == manifest.generation {
+            return opened.map(|loaded| (directory.clone(), loaded.version));
+        }
+    }
+    Err(Error::Busy { path: path.to_owned() })
+}
+
+/// Opens for writing.
+pub(crate) fn open_for_writing(
+    storage: Arc<dyn Storage>,
+    path: &Path,
+    options: OpenOptions,
+) -> Result<Core, Error> {
+    if storage.list(path)?.is_none() {
+        return Err(Error::NotAnArchive { path: path.to_owned() });
+    }
+    let lock = storage.lock(path)?;
+    let mut manifest = Manifest::load(&*storage, path)?;
+    let directory = directory(&storage, path, &manifest);
+    let repairs = Mutex::new(Vec::new());
+    let loaded =
+        load(&directory, &manifest, Replay::Sound, &|record| open_repairing(&directory, record, &repairs))?;
+    let mut repairs = repairs.into_inner();
+    repairs.sort();
+    if !repairs.is_empty() {
+        manifest.segments = loaded.version.all_segments().map(|segment| segment.record.clone()).collect();
+        manifest.generation += 1;
+        storage.sync_dir(path)?;
+        manifest.store(&*storage, path)?;
+    }
+    remove_garbage(&directory, &manifest)?;
+    let log = Log::resume(&directory, loaded.files, loaded.log_end)?;
+    let state = State { manifest, log, tree: None, undo: VecDeque::new(), poison: None, closing: false };
+    Ok(Core {
+        shared: Shared::new(directory, loaded.version),
+        options,
+        state: Mutex::new(state),
+        structure: Mutex::new(()),
+        changed: Condvar::new(),
+        repairs,
+        lock,
+    })
+}
+
+fn directory(storage: &Arc<dyn Storage>, path: &Path, manifest: &Manifest) -> Directory {
+    Directory {
+        storage: Arc::clone(storage),
+        path: path.to_owned(),
+        config: Arc::new(manifest.config.clone()),
+    }
+}
+
+/// What the manifest names, opened and replayed.
+struct Loaded {
+    version: Version,
+    files: VecDeque<LogFile>,
+    /// Where the last log file ends.
+    log_end: Position,
+}
+
+/// Which records of the last log file count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Replay {
+    /// All that are sound: the writer goes on behind them and makes them durable.
+    Sound,
+    /// Those that the file says were synced: what another process may show.
+    Durable,
+}
+
+fn load(
+    directory: &Directory,
+    manifest: &Manifest,
+    replay: Replay,
+    open: &(dyn Fn(SegmentRecord) -> Result<LiveSegment, Error> + Sync),
+) -> Result<Loaded, Error> {
+    // In parallel, because each open waits for the first and the last page of three files.
+    let segments: Vec<_> = manifest
+        .segments
+        .par_iter()
+        .map(|record| open(record.clone()).map(Arc::new))
+        .collect::<Result<_, _>>()?;
+    let mut version = Version {
+        segments: Arc::new(by_domain(directory.config.domains.len(), segments)),
+        tables: Vec::new(),
+        first: manifest.first_block,
+        head: manifest.emitted_head,
+        emitted_head: manifest.emitted_head,
+    };
+    let mut files = VecDeque::new();
+    for sequence in manifest.wal_first..manifest.wal_last {
+        files.push_back(replay_file(directory, manifest, &mut version, sequence, None)?.0);
+    }
+    let (last, log_end) = replay_file(directory, manifest, &mut version, manifest.wal_last, Some(replay))?;
+    files.push_back(last);
+    version.first = version.first.map(|first| first.max(manifest.pruned_before));
+    Ok(Loaded { version, files, log_end })
+}
+
+/// Adds the blocks of one log file to the tables of `version`. `last` is for the last file, which may have a torn tail.
+fn replay_file(
+    directory: &Directory,
+    manifest: &Manifest,
+    version: &mut Version,
+    sequence: u64,
+    last: Option<Replay>,
+) -> Result<(LogFile, Position), Error> {
+    let path = layout::wal_file(&directory.path, sequence);
+    let bytes = directory.storage.read(&path)?.ok_or_else(|| Error::Missing { path: path.clone() })?;
+    let mut file = LogFile { sequence, last_step: None };
+    let config = &directory.config;
+    let tail = if last.is_some() { Tail::Open } else { Tail::Sealed };
+    let reader = WalReader::open(&path, &bytes, sequence, tail)?;
+    let records = if last == Some(Replay::Durable) { reader.durable_records() } else { reader.records() };
+    for record in records {
+        match record? {
+            Record::Unwind { to } => version.unwind_tables(to),
+            Record::Block(block) => {
+                let step = config.step_len.step_of(block.height);
+                file.last_step = file.last_step.max(Some(step));
+                if block.changes.iter().any(|change| usize::from(change.domain) >= config.domains.len()) {
+                    return Err(Error::Damaged {
+                        path,
+                        offset: 0,
+                        reason: "a block names an unknown domain",
+                    });
+                }
+                if step >= manifest.emitted_to {
+                    let changes: Vec<_> = block.changes.iter().map(ChangeRef::from).collect();
+                    version.add_block(config, block.height, &block.root, &changes);
+                }
+            }
+        }
+    }
+    Ok((file, reader.position()))
+}
+
+/// Opens a segment for a writer: an accessor that is missing or cannot be opened is built again from its `.kv`.
+fn open_repairing(
+    directory: &Directory,
+    mut record: SegmentRecord,
+    repairs: &Mutex<Vec<String>>,
+) -> Result<LiveSegment, Error> {
+    let kv = directory.open_segment(&record, Access::Random)?;
+    let content = record.kv.summary.content;
+    let note = |record: &SegmentRecord, kind| repairs.lock().push(record.file_name(&directory.config, kind));
+    let bt = match directory.open_index(&record, content) {
+        Err(error) if is_rebuildable(&error) => {
+            note(&record, Kind::PivotIndex);
+            record.bt = rebuild_index(directory, &record, LiveFile::view(&kv), record.m)?;
+            directory.open_index(&record, content)?
+        }
+        other => other?,
+    };
+    let kvei = match directory.open_filter(&record, content) {
+        Err(error) if is_rebuildable(&error) => {
+            note(&record, Kind::ExistenceFilter);
+            record.kvei = rebuild_filter(directory, &record, LiveFile::view(&kv), record.filter_bits)?;
+            directory.open_filter(&record, content)?
+        }
+        other => other?,
+    };
+    Ok(LiveSegment::assemble(directory, record, Arc::new(kv), Arc::new(bt), Arc::new(kvei)))
+}
+
+/// Whether a fresh accessor cures the error. A newer format or a system that refuses is not cured by it.
+fn is_rebuildable(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Missing { .. }
+            | Error::File {
+                source: icecore_segments::Error::Corrupt(_) | icecore_segments::Error::Mismatch { .. },
+                ..
+            }
+    )
+}
+
+/// Removes files of ours that the manifest does not name: what a crash or a pinned reader of a former process left.
+fn remove_garbage(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
+    for name in directory.storage.list(&directory.path)?.unwrap_or_default() {
+        if layout::is_ours(&name) && !manifest.names(&name) {
+            directory.storage.remove(&directory.path.join(name))?;
+        }
+    }
+    let wal = layout::wal_dir(&directory.path);
+    for name in directory.storage.list(&wal)?.unwrap_or_default() {
+        let live = manifest.wal_first..=manifest.wal_last;
+        if layout::parse_wal_name(&name).is_some_and(|sequence| !live.contains(&sequence)) {
+            directory.storage.remove(&wal.join(name))?;
+        }
+    }
+    Ok(())
+}

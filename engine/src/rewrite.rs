@@ -1,0 +1,60 @@
+//! From segments to a segment: the one streaming pass behind merge, prune and unwinding.
+//!
+//! Inputs are read through mappings of their own, in order; nothing but the builders' constants is held in memory.
+
+use icecore_segments::step::StepRange;
+use icecore_segments::{Entry, EntrySource, MergeCursor};
+
+use crate::domain::DomainId;
+use crate::error::Error;
+use crate::live::{Directory, LiveSegment};
+use crate::manifest::SegmentRecord;
+use crate::observer::Observer;
+use crate::output::{SegmentOutput, Shape};
+use crate::storage::Access;
+
+/// Entries between two reports of progress.
+const REPORT_EVERY: u64 = 1 << 16;
+
+/// Writes the entries of `inputs` that `keep` says to keep as one segment over `steps`; `None` when none is kept.
+///
+/// `keep` sees every entry in order, so it may remember what it saw of the same key.
+pub(crate) fn rewrite<'i>(
+    directory: &Directory,
+    domain: DomainId,
+    inputs: impl IntoIterator<Item = &'i LiveSegment>,
+    steps: StepRange,
+    shape: Shape,
+    observer: &dyn Observer,
+    mut keep: impl FnMut(&Entry<'_>) -> bool,
+) -> Result<Option<SegmentRecord>, Error> {
+    let mut opened = Vec::new();
+    let mut keys_max = 0;
+    for input in inputs {
+        keys_max += input.kv.view().summary().keys;
+        opened.push(directory.open_segment(&input.record, Access::Sequential)?);
+    }
+    let mut output = SegmentOutput::create(directory, domain, steps, shape, keys_max)?;
+    // A merged entry does not say which input it came from; the first names the set.
+    let error = |e| opened[0].error(e);
+    let mut cursors = Vec::with_capacity(opened.len());
+    for file in &opened {
+        let mut cursor = file.view().cursor();
+        cursor.seek_first().map_err(|e| file.error(e))?;
+        cursors.push(cursor);
+    }
+    let mut merged = MergeCursor::new(cursors).map_err(error)?;
+    let mut seen = 0;
+    while let Some(entry) = merged.entry() {
+        if keep(&entry) {
+            output.push(entry)?;
+        }
+        seen += 1;
+        if seen % REPORT_EVERY == 0 {
+            observer.advance(REPORT_EVERY);
+        }
+        merged.advance().map_err(error)?;
+    }
+    observer.advance(seen % REPORT_EVERY);
+    output.finish()
+}

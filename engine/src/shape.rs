@@ -1,0 +1,76 @@
+//! Which density, filter and encoding a segment gets: the archive's rule applied to its segments.
+//!
+//! The rules themselves are pure functions of `icecore-index`; here they meet the live segments.
+
+use std::sync::Arc;
+
+use icecore_index::{Choice, EncodingHint, FilterBits, SegmentFacts};
+use icecore_segments::EncodingRule;
+use icecore_segments::step::{Step, StepRange};
+
+use crate::core::Core;
+use crate::domain::DomainId;
+use crate::live::LiveSegment;
+use crate::manifest::DensityRule;
+use crate::output::Shape;
+
+impl Core {
+    /// How a segment that is about to be written is to be built.
+    pub(crate) fn shape_of_new(
+        &self,
+        rule: DensityRule,
+        domain: DomainId,
+        steps: StepRange,
+        entries: u64,
+    ) -> Shape {
+        let version = self.version();
+        let head = self.head_step();
+        let replaced =
+            |segment: &LiveSegment| segment.record.domain == domain && steps.overlaps(segment.record.steps);
+        let others = version.all_segments().filter(|segment| !replaced(segment));
+        let mut facts: Vec<_> = others.map(|segment| facts_of(segment, head)).collect();
+        facts.push(SegmentFacts { keys: entries, ..facts_at(steps, head, entries) });
+        let choice = choose(rule, &facts).pop().expect("one choice per segment");
+        Shape {
+            m: choice.m,
+            filter_bits: choice.filter_bits,
+            encoding: match (self.shared.directory.config.domains[domain.index()].encoding, choice.encoding) {
+                // Where the domain leaves it open, fresh segments are searched in place and old ones are made small.
+                (EncodingRule::Auto, EncodingHint::Plain) => EncodingRule::Plain,
+                (declared, _) => declared,
+            },
+        }
+    }
+
+    /// What the rule says of live segments, in their order.
+    pub(crate) fn choices(&self, rule: DensityRule, segments: &[Arc<LiveSegment>]) -> Vec<Choice> {
+        let head = self.head_step();
+        let facts: Vec<_> = segments.iter().map(|segment| facts_of(segment, head)).collect();
+        choose(rule, &facts)
+    }
+
+    fn head_step(&self) -> Step {
+        self.version().head.map_or(Step(0), |head| self.shared.directory.config.step_len.step_of(head))
+    }
+}
+
+fn facts_of(segment: &LiveSegment, head: Step) -> SegmentFacts {
+    let summary = segment.kv.view().summary();
+    SegmentFacts { keys: summary.keys, ..facts_at(segment.record.steps, head, summary.entries) }
+}
+
+fn facts_at(steps: StepRange, head: Step, entries: u64) -> SegmentFacts {
+    let distance = head.0.saturating_sub(steps.to().0.saturating_sub(1));
+    SegmentFacts { span: steps.span(), distance, entries, keys: entries }
+}
+
+fn choose(rule: DensityRule, facts: &[SegmentFacts]) -> Vec<Choice> {
+    match rule {
+        DensityRule::Recency => icecore_index::DensityRule::default().choose(facts),
+        DensityRule::Budget { bytes } => icecore_index::DensityRule::Budget { len_max: bytes }.choose(facts),
+        DensityRule::Fixed(m) => {
+            let recency = icecore_index::DensityRule::default().choose(facts);
+            recency.into_iter().map(|choice| Choice { m, filter_bits: FilterBits::Eight, ..choice }).collect()
+        }
+    }
+}

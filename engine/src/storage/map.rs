@@ -1,0 +1,161 @@
+//! A file as bytes: a mapping of the operating system, or of memory where a simulated disk stands in.
+//!
+//! The only unsafe code of this crate. [`OsStorage`](super::os::OsStorage) makes the mappings; segments and accessors
+//! are views over them and outlive the file's name, never its bytes.
+//!
+//! Cost: mapping reads nothing. A page is read by the first touch, at one fault; an I/O error of the disk arrives then,
+//! as a signal that ends the process, not as an error value.
+
+#![expect(
+    unsafe_code,
+    reason = "mapping a file is unsafe: the argument why this one is sound stands at the call"
+)]
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use memmap2::{Advice, Mmap};
+
+/// How a mapping will be read. The kernel chooses its read-ahead by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// One page here, one there: no read-ahead, so that a lookup costs the pages it touches and no others.
+    Random,
+    /// From front to back, once: far read-ahead. For merges and verify.
+    Sequential,
+}
+
+/// The bytes of an immutable file.
+///
+/// A clone is a second handle to the same mapping; the last one to go unmaps it. Stays valid when the
+/// file is renamed, replaced or removed.
+#[derive(Clone)]
+pub struct Mapping(Source);
+
+#[derive(Clone)]
+enum Source {
+    File(Arc<Mmap>),
+    Memory(Arc<[u8]>),
+}
+
+impl Mapping {
+    /// Maps a whole file that was opened for reading.
+    ///
+    /// # Errors
+    /// Whatever the system says to reading the length or to the mapping. A refused read-ahead hint is no error.
+    pub(super) fn of_file(file: &File, access: Access) -> io::Result<Self> {
+        if file.metadata()?.len() == 0 {
+            // POSIX: "If len is zero, mmap() shall fail and no mapping shall be established."
+            return Ok(Self::from(Arc::from([])));
+        }
+        // SAFETY: memmap2 asks of the caller that "the underlying file is [not] subsequently modified, in or out of
+        // process". What this project does to a file that it maps:
+        // - it is written under a name that `create_new` made, so no second writer of ours can have it open, and it is
+        //   mapped only after its writer was synced and dropped; nothing in the crate opens it for writing again
+        //   (`Storage::append`, the one way to, is for logs, and logs are read by `Storage::read`, never mapped);
+        // - `Storage::lock` keeps a second engine from writing to the directory at all;
+        // - a file that is no longer needed is unlinked, never cut; an unlinked file keeps its bytes for as long as a
+        //   mapping lives. A rename over it does the same.
+        // What another program may do is accepted and stated: if it truncates the file, touching a page that is gone
+        // raises SIGBUS ("attempted access to a page of the buffer that lies beyond the end of the mapped file",
+        // mmap(2)) and the process dies; if it writes into the file, readers may see the new bytes. The files' owner
+        // is the archive's owner; against accidents there are the page checksums, which are compared before a page is
+        // believed.
+        let mmap = unsafe { Mmap::map(file) }?;
+        let advice = match access {
+            Access::Random => Advice::Random,
+            Access::Sequential => Advice::Sequential,
+        };
+        // A hint: without it every answer is the same, only the read-ahead is the default one. Some file systems
+        // refuse it, and that must not make an archive unreadable.
+        let _ = mmap.advise(advice);
+        Ok(Self(Source::File(Arc::new(mmap))))
+    }
+
+    /// Asks the kernel to read the pages of a byte range now, all at once, and returns without waiting for them.
+    ///
+    /// What lies outside the file is left out. For a reader that is about to touch several pages: their reads
+    /// overlap instead of following each other.
+    pub fn advise_fetch(&self, range: Range<u64>) {
+        let Source::File(mmap) = &self.0 else { return };
+        let len = mmap.len() as u64;
+        let (start, end) = (range.start.min(len), range.end.min(len));
+        if start < end {
+            // memmap2 widens the range to whole pages. A hint: where it fails, the touch that follows reads the
+            // page all the same, or reports what is wrong with it.
+            let _ = mmap.advise_range(Advice::WillNeed, start as usize, (end - start) as usize);
+        }
+    }
+}
+
+/// Bytes in memory that behave as a mapped file: what a simulated disk hands out.
+impl From<Arc<[u8]>> for Mapping {
+    fn from(bytes: Arc<[u8]>) -> Self {
+        Self(Source::Memory(bytes))
+    }
+}
+
+impl AsRef<[u8]> for Mapping {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        match &self.0 {
+            Source::File(mmap) => mmap,
+            Source::Memory(bytes) => bytes,
+        }
+    }
+}
+
+impl fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mapping({} bytes)", self.as_ref().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn mapped(bytes: &[u8], access: Access) -> Mapping {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        Mapping::of_file(&file, access).unwrap()
+    }
+
+    #[test]
+    fn a_mapping_has_the_bytes_of_the_file_at_every_length() {
+        for len in [0, 1, 4095, 4096, 4097, 3 * 4096] {
+            let bytes: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+            for access in [Access::Random, Access::Sequential] {
+                let mapping = mapped(&bytes, access);
+                assert_eq!(mapping.as_ref(), bytes);
+                assert_eq!(
+                    mapping.clone().as_ref().as_ptr(),
+                    mapping.as_ref().as_ptr(),
+                    "a clone is a handle"
+                );
+            }
+            assert_eq!(Mapping::from(Arc::from(bytes.as_slice())).as_ref(), bytes);
+        }
+    }
+
+    #[test]
+    fn fetching_any_range_is_harmless() {
+        let bytes = [7; 2 * 4096 + 5];
+        for mapping in
+            [mapped(&bytes, Access::Random), mapped(&[], Access::Random), Mapping::from(Arc::from([1]))]
+        {
+            let before = mapping.as_ref().to_vec();
+            for (start, end) in
+                [(0, 1), (4000, 5000), (8192, 8197), (0, u64::MAX), (u64::MAX, 3), (8197, 9000)]
+            {
+                mapping.advise_fetch(start..end);
+            }
+            assert_eq!(mapping.as_ref(), before);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The one seam between the engine and a disk: every file operation the engine needs, each with what it promises.
+//!
+//! [`OsStorage`](os::OsStorage) is the real one; `testing::SimStorage` forgets what was not synced and fails at
+//! any operation that a test names. Nothing else in the crate opens, maps, syncs, renames or removes a file. Errors
+//! get their path here and nowhere else.
+//!
+//! Durability: bytes survive a power loss after [`WriteFile::sync`]; a name (created, renamed, removed) survives after
+//! [`Storage::sync_dir`] of its directory. A rename replaces its target as a whole or not at all.
+
+pub mod map;
+pub mod os;
+
+use std::fmt;
+use std::io::Write;
+use std::path::Path;
+
+use crate::error::Error;
+pub use map::{Access, Mapping};
+
+/// A file system as the engine uses it. Paths are whole; the engine composes them.
+pub trait Storage: Send + Sync + fmt::Debug + 'static {
+    /// Creates a directory and those above it; one that exists is no error.
+    fn create_dir(&self, path: &Path) -> Result<(), Error>;
+
+    /// The names of the files in a directory, sorted; `None` where there is no such directory.
+    fn list(&self, dir: &Path) -> Result<Option<Vec<String>>, Error>;
+
+    /// The length of a file in bytes; `None` where there is none.
+    fn len(&self, path: &Path) -> Result<Option<u64>, Error>;
+
+    /// Creates a new file for writing. A file of that name must not exist.
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>, Error>;
+
+    /// Opens an existing file, cuts it to `len` bytes and goes on writing at its end.
+    fn append(&self, path: &Path, len: u64) -> Result<Box<dyn WriteFile>, Error>;
+
+    /// Reads a whole small file (manifest, log) into memory; `None` where there is none.
+    fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, Error>;
+
+    /// Maps a file that nobody writes any more.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] where there is none.
+    fn map(&self, path: &Path, access: Access) -> Result<Mapping, Error>;
+
+    /// Gives a file another name, replacing what had it.
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), Error>;
+
+    /// Removes a file; one that is not there is no error.
+    fn remove(&self, path: &Path) -> Result<(), Error>;
+
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, dir: &Path) -> Result<(), Error>;
+
+    /// A nameless temporary file in `dir`, gone when dropped.
+    fn spool(&self, dir: &Path) -> Result<Box<dyn SpoolFile>, Error>;
+
+    /// Takes the writer's lock of a directory, held until the value is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when another holder has it, in this process or another.
+    fn lock(&self, dir: &Path) -> Result<DirLock, Error>;
+}
+
+/// A file being written, from its end only.
+pub trait WriteFile: Write + Send {
+    /// Makes all bytes written so far durable.
+    ///
+    /// After a failure the bytes may be lost although a later sync succeeds, so the caller must not retry
+    /// (Rebello et al., ATC '20): it refuses further writes.
+    fn sync(&mut self) -> Result<(), Error>;
+}
+
+/// A temporary file: appended to, then read back.
+pub trait SpoolFile: Send {
+    /// Appends bytes and returns the offset where they begin.
+    fn append(&mut self, bytes: &[u8]) -> Result<u64, Error>;
+
+    /// Fills `buf` from `offset`.
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Error>;
+}
+
+/// The proof that this process is the only writer of a directory.
+pub struct DirLock(
+    #[expect(dead_code, reason = "held for its drop, which releases the lock")] Box<dyn Send + Sync>,
+);
+
+impl DirLock {
+    /// Wraps whatever releases the lock when dropped.
+    pub fn new(guard: impl Send + Sync + 'static) -> Self {
+        Self(Box::new(guard))
+    }
+}
+
+impl fmt::Debug for DirLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DirLock")
+    }
+}

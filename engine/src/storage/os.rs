@@ -1,0 +1,257 @@
+//! The file system of the operating system.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::{Access, DirLock, Mapping, SpoolFile, Storage, WriteFile};
+use crate::error::{Error, Operation};
+
+/// The file that carries a directory's lock. It stays when the lock is gone: removing it would let two hold it.
+const LOCK: &str = "LOCK";
+
+/// What a [`WriteFile`] collects before it bothers the system: large enough that a write call costs nothing beside
+/// the copying, small enough that a merge of a dozen outputs stays within its bound.
+const WRITE_BUFFER: usize = 1 << 20;
+
+/// The same for a [`SpoolFile`].
+const SPOOL_BUFFER: usize = 1 << 18;
+
+/// The real disk.
+///
+/// Holds nothing; every value is the same.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OsStorage;
+
+/// Adds operation and path to what the system said.
+fn at<T>(operation: Operation, path: &Path, result: io::Result<T>) -> Result<T, Error> {
+    result.map_err(|source| Error::Io { operation, path: path.to_owned(), source })
+}
+
+/// The same, where a file that is not there is an answer.
+fn found<T>(operation: Operation, path: &Path, result: io::Result<T>) -> Result<Option<T>, Error> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => at(operation, path, other).map(Some),
+    }
+}
+
+impl Storage for OsStorage {
+    fn create_dir(&self, path: &Path) -> Result<(), Error> {
+        at(Operation::Create, path, fs::create_dir_all(path))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Option<Vec<String>>, Error> {
+        let Some(entries) = found(Operation::List, dir, fs::read_dir(dir))? else { return Ok(None) };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = at(Operation::List, dir, entry)?;
+            if !at(Operation::List, dir, entry.file_type())?.is_dir() {
+                // A name that is no UTF-8 is none of ours, and its replacement characters say so to the caller.
+                names.push(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+        names.sort_unstable();
+        Ok(Some(names))
+    }
+
+    fn len(&self, path: &Path) -> Result<Option<u64>, Error> {
+        Ok(found(Operation::Open, path, fs::metadata(path))?.map(|metadata| metadata.len()))
+    }
+
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>, Error> {
+        let file = at(Operation::Create, path, OpenOptions::new().write(true).create_new(true).open(path))?;
+        Ok(Box::new(OsFile::new(path, file)))
+    }
+
+    fn append(&self, path: &Path, len: u64) -> Result<Box<dyn WriteFile>, Error> {
+        let mut file = at(Operation::Open, path, OpenOptions::new().write(true).open(path))?;
+        let held = at(Operation::Open, path, file.metadata())?.len();
+        if held < len {
+            // Setting a greater length would fill up with zeros that nobody wrote.
+            let short =
+                io::Error::new(io::ErrorKind::UnexpectedEof, "file is shorter than what was read of it");
+            return Err(Error::Io { operation: Operation::Open, path: path.to_owned(), source: short });
+        }
+        at(Operation::Write, path, file.set_len(len))?;
+        at(Operation::Write, path, file.seek(SeekFrom::Start(len)))?;
+        Ok(Box::new(OsFile::new(path, file)))
+    }
+
+    fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, Error> {
+        found(Operation::Read, path, fs::read(path))
+    }
+
+    fn map(&self, path: &Path, access: Access) -> Result<Mapping, Error> {
+        let Some(file) = found(Operation::Open, path, File::open(path))? else {
+            return Err(Error::Missing { path: path.to_owned() });
+        };
+        at(Operation::Read, path, Mapping::of_file(&file, access))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        at(Operation::Rename, from, fs::rename(from, to))
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), Error> {
+        found(Operation::Remove, path, fs::remove_file(path)).map(|_| ())
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<(), Error> {
+        at(Operation::Sync, dir, File::open(dir).and_then(|opened| opened.sync_all()))
+    }
+
+    fn spool(&self, dir: &Path) -> Result<Box<dyn SpoolFile>, Error> {
+        let file = at(Operation::Create, dir, tempfile::tempfile_in(dir))?;
+        Ok(Box::new(OsSpool { dir: dir.to_owned(), file, written: 0, buffer: Vec::new() }))
+    }
+
+    fn lock(&self, dir: &Path) -> Result<DirLock, Error> {
+        let path = dir.join(LOCK);
+        let options = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = at(Operation::Lock, &path, options)?;
+        // The lock belongs to this opening of the file, so that a second handle in the same process is refused too. The
+        // kernel releases it with the process, however that ends.
+        match file.try_lock() {
+            Ok(()) => Ok(DirLock::new(file)),
+            Err(TryLockError::WouldBlock) => Err(Error::Locked { path }),
+            Err(TryLockError::Error(source)) => Err(Error::Io { operation: Operation::Lock, path, source }),
+        }
+    }
+}
+
+/// A file that is written from its end.
+///
+/// Buffers by hand, because `BufWriter` writes what is left when it is dropped and after an error: bytes of a record
+/// that was reported as failed must not appear later.
+struct OsFile {
+    path: PathBuf,
+    file: File,
+    buffer: Vec<u8>,
+    /// The length as it is in the system was changed by other means than by appending.
+    resized: bool,
+}
+
+impl OsFile {
+    fn new(path: &Path, file: File) -> Self {
+        Self { path: path.to_owned(), file, buffer: Vec::new(), resized: true }
+    }
+}
+
+impl Write for OsFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.buffer.len() + bytes.len() > WRITE_BUFFER {
+            self.flush()?;
+            if bytes.len() >= WRITE_BUFFER {
+                return self.file.write(bytes);
+            }
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    /// Hands everything to the system: from here on it survives the end of this process, not a power loss.
+    fn flush(&mut self) -> io::Result<()> {
+        let result = self.file.write_all(&self.buffer);
+        self.buffer.clear();
+        result
+    }
+}
+
+impl WriteFile for OsFile {
+    fn sync(&mut self) -> Result<(), Error> {
+        let flushed = self.flush();
+        at(Operation::Write, &self.path, flushed)?;
+        // Data and length are enough, except after `create` and after a cut.
+        let synced = if self.resized { self.file.sync_all() } else { self.file.sync_data() };
+        at(Operation::Sync, &self.path, synced)?;
+        self.resized = false;
+        Ok(())
+    }
+}
+
+/// A nameless file: appended to through a buffer, read in place.
+struct OsSpool {
+    dir: PathBuf,
+    file: File,
+    written: u64,
+    buffer: Vec<u8>,
+}
+
+impl OsSpool {
+    fn flush(&mut self) -> Result<(), Error> {
+        at(Operation::Write, &self.dir, self.file.write_all_at(&self.buffer, self.written))?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+impl SpoolFile for OsSpool {
+    fn append(&mut self, bytes: &[u8]) -> Result<u64, Error> {
+        let offset = self.written + self.buffer.len() as u64;
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= SPOOL_BUFFER {
+            self.flush()?;
+        }
+        Ok(offset)
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        if !self.buffer.is_empty() {
+            self.flush()?;
+        }
+        at(Operation::Read, &self.dir, self.file.read_exact_at(buf, offset))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_disk_keeps_the_contract() {
+        let dir = tempfile::tempdir().unwrap();
+        crate::testing::contract::check(&OsStorage, dir.path());
+    }
+
+    #[test]
+    fn flushed_bytes_are_with_the_system_and_unflushed_ones_never_appear() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let mut file = OsStorage.create(&path).unwrap();
+        file.write_all(b"kept").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"");
+        file.flush().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"kept");
+        file.write_all(b"lost").unwrap();
+        drop(file);
+        assert_eq!(fs::read(&path).unwrap(), b"kept");
+    }
+
+    #[test]
+    fn writes_around_the_size_of_the_buffer_arrive_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let mut file = OsStorage.create(&path).unwrap();
+        let mut expected = Vec::new();
+        for (i, len) in [3, WRITE_BUFFER - 3, 1, WRITE_BUFFER, WRITE_BUFFER + 1, 5].into_iter().enumerate() {
+            let bytes = vec![i as u8; len];
+            file.write_all(&bytes).unwrap();
+            expected.extend_from_slice(&bytes);
+        }
+        file.sync().unwrap();
+        assert!(fs::read(&path).unwrap() == expected, "the bytes in the order written");
+    }
+
+    #[test]
+    fn errors_have_the_operation_and_the_path() {
+        let path = Path::new("/nowhere/at/all/f");
+        let result = OsStorage.create(path).map(|_| ());
+        assert!(
+            matches!(result, Err(Error::Io { operation: Operation::Create, path: at, .. }) if at == path),
+            "what was tried, and on what"
+        );
+    }
+}

@@ -1,0 +1,211 @@
+//! Reads a log file: checks the whole of it, finds where it really ends, then yields the records.
+
+use std::path::Path;
+
+use super::record::{
+    BadHeader, FILE_HEADER_LEN, Kind, RECORD_HEADER_LEN, Record, RecordHeader, Salt, VERSION,
+    check_file_header,
+};
+use crate::error::Error;
+
+/// Whether a file may end in an append that a crash interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Tail {
+    /// The last file: what was never synced may be torn and is cut.
+    Open,
+    /// A file with a successor that the manifest names: it ends in an end record, and anything wrong is damage.
+    Sealed,
+}
+
+/// Where a writer goes on in the last file. From [`WalReader::position`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// The length to which the file is cut: the torn tail and an end record go.
+    pub(super) len: u64,
+    /// Whether the file already says that all its records are durable.
+    pub(super) marked: bool,
+}
+
+/// A log file that was found sound, up to a torn tail if it may have one.
+///
+/// Borrows the file's bytes. The records are decoded when they are asked for, one at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WalReader<'a> {
+    path: &'a Path,
+    /// The file without its torn tail.
+    bytes: &'a [u8],
+    salt: Salt,
+    durable: usize,
+    position: Position,
+}
+
+impl<'a> WalReader<'a> {
+    /// Checks the header and every record of a file.
+    ///
+    /// # Cost
+    /// One checksum pass, and one over what follows the first bad record, if there is one. Allocates nothing.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] with the offset of the first record that does not hold; [`Error::Unsupported`] for a version
+    /// of the format that this build does not read.
+    pub(crate) fn open(path: &'a Path, bytes: &'a [u8], sequence: u64, tail: Tail) -> Result<Self, Error> {
+        let salt = check_file_header(bytes, sequence).map_err(|bad| match bad {
+            BadHeader::Damaged { offset, reason } => Bad { offset, reason }.in_file(path),
+            BadHeader::Version(found) => {
+                Error::Unsupported { path: path.to_owned(), found, supported: u64::from(VERSION) }
+            }
+        })?;
+        let walk = Walk::over(bytes, salt).map_err(|bad| bad.in_file(path))?;
+        if let Some(bad) = walk.bad
+            && (tail == Tail::Sealed || was_durable(bytes, bad.offset, salt))
+        {
+            return Err(bad.in_file(path));
+        }
+        if tail == Tail::Sealed && !walk.ended {
+            return Err(Bad { offset: bytes.len(), reason: "no end record" }.in_file(path));
+        }
+        let durable = if tail == Tail::Sealed { walk.len } else { walk.durable.min(walk.len) };
+        let position = Position { len: walk.len as u64, marked: walk.records_end <= durable };
+        Ok(Self { path, bytes: &bytes[..walk.len], salt, durable, position })
+    }
+
+    /// Where a writer goes on, if this is the last file.
+    pub(crate) fn position(&self) -> Position {
+        self.position
+    }
+
+    /// All records, in order: what recovery replays.
+    pub(crate) fn records(&self) -> Records<'a> {
+        Records { reader: *self, offset: FILE_HEADER_LEN, end: self.bytes.len() }
+    }
+
+    /// The records that are known to be durable, in order: what another process may show while the writer writes.
+    ///
+    /// A prefix of [`WalReader::records`], up to the last sync that the file tells of.
+    pub(crate) fn durable_records(&self) -> Records<'a> {
+        Records { end: self.durable, ..self.records() }
+    }
+}
+
+/// The records of a [`WalReader`], decoded one at a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Records<'a> {
+    reader: WalReader<'a>,
+    offset: usize,
+    end: usize,
+}
+
+impl Iterator for Records<'_> {
+    type Item = Result<Record, Error>;
+
+    /// Yields [`Error::Damaged`] for a record whose checksum holds and whose fields do not, and then nothing more.
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.offset < self.end {
+            let offset = self.offset;
+            match Frame::at(self.reader.bytes, offset, self.reader.salt) {
+                Ok(frame) if !frame.header.kind.is_record() => self.offset = frame.end,
+                frame => {
+                    let decoded = frame.and_then(|frame| {
+                        let record = frame.header.kind.decode_body(frame.body);
+                        Ok((record.ok_or(Bad { offset, reason: "a field of a record" })?, frame.end))
+                    });
+                    self.offset = decoded.as_ref().map_or(self.end, |(_, end)| *end);
+                    return Some(
+                        decoded.map(|(record, _)| record).map_err(|bad| bad.in_file(self.reader.path)),
+                    );
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The first place where something does not hold.
+#[derive(Clone, Copy, Debug)]
+struct Bad {
+    offset: usize,
+    reason: &'static str,
+}
+
+impl Bad {
+    fn in_file(self, path: &Path) -> Error {
+        Error::Damaged { path: path.to_owned(), offset: self.offset as u64, reason: self.reason }
+    }
+}
+
+/// A record in its file, checksums compared.
+struct Frame<'a> {
+    header: RecordHeader,
+    body: &'a [u8],
+    end: usize,
+}
+
+impl<'a> Frame<'a> {
+    /// Reads the record at `offset`. A length from the disk is compared with the bytes there are before it is used.
+    fn at(bytes: &'a [u8], offset: usize, salt: Salt) -> Result<Self, Bad> {
+        let bad = |reason| Bad { offset, reason };
+        let header = RecordHeader::at(bytes, offset, salt).ok_or_else(|| bad("record header"))?;
+        let start = offset + RECORD_HEADER_LEN;
+        let body =
+            bytes[start..].get(..header.len as usize).ok_or_else(|| bad("record runs past the end"))?;
+        if !header.fits(body) {
+            return Err(bad("record checksum"));
+        }
+        Ok(Self { header, body, end: start + body.len() })
+    }
+}
+
+/// What one pass over the records found.
+struct Walk {
+    /// Where the sound records end, an end record left out.
+    len: usize,
+    /// Where the last record ends that is no mark and no end.
+    records_end: usize,
+    /// The furthest that any sound record says was synced.
+    durable: usize,
+    /// Whether the file ends in an end record.
+    ended: bool,
+    bad: Option<Bad>,
+}
+
+impl Walk {
+    /// Goes from record to record until the end of the file or the first that is bad.
+    ///
+    /// `Err` is for what no interrupted append explains.
+    fn over(bytes: &[u8], salt: Salt) -> Result<Self, Bad> {
+        let start = FILE_HEADER_LEN;
+        let mut walk = Self { len: start, records_end: start, durable: start, ended: false, bad: None };
+        while walk.len < bytes.len() {
+            let offset = walk.len;
+            let frame = match Frame::at(bytes, offset, salt) {
+                Ok(frame) => frame,
+                Err(bad) => return Ok(Self { bad: Some(bad), ..walk }),
+            };
+            let (kind, durable) = (frame.header.kind, frame.header.durable as usize);
+            if durable < walk.durable {
+                return Err(Bad {
+                    offset,
+                    reason: "a record knows of fewer durable bytes than the one before",
+                });
+            }
+            walk.durable = durable;
+            if kind == Kind::End {
+                walk.ended = true;
+                let behind = Bad { offset: frame.end, reason: "bytes behind the end record" };
+                return if frame.end == bytes.len() { Ok(walk) } else { Err(behind) };
+            }
+            walk.len = frame.end;
+            if kind.is_record() {
+                walk.records_end = frame.end;
+            }
+        }
+        Ok(walk)
+    }
+}
+
+/// Whether any sound record header behind `bad` says that the byte there was synced.
+fn was_durable(bytes: &[u8], bad: usize, salt: Salt) -> bool {
+    let says_so =
+        |offset| RecordHeader::at(bytes, offset, salt).is_some_and(|header| header.durable > bad as u64);
+    (bad + 1..bytes.len()).any(says_so)
+}

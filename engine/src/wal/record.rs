@@ -1,0 +1,315 @@
+//! The bytes of the log: file header, record header, record bodies. Described in `FORMAT.md`.
+//!
+//! The one place that encodes and decodes them. Nothing here reads or writes a file.
+
+use icecore_segments::bytes::{array32_at, put_varint, take_varint, u16_at, u32_at, u64_at};
+use icecore_segments::checksum::crc64;
+use icecore_segments::step::BlockNumber;
+
+/// The first eight bytes of a log file: of the family of all files of the project, and of its own kind.
+pub(crate) const MAGIC: [u8; 8] = *b"\x8AICW\r\n\x1A\n";
+
+/// The newest format version, the one that is written.
+pub(crate) const VERSION: u16 = 1;
+
+/// The length of the file header, in bytes.
+pub(crate) const FILE_HEADER_LEN: usize = 64;
+
+/// The length of what stands before each record's body, in bytes.
+pub(crate) const RECORD_HEADER_LEN: usize = 32;
+
+/// The longest body, in bytes: what its length field can say.
+pub(crate) const BODY_LEN_MAX: u64 = u32::MAX as u64;
+
+const VERSION_AT: usize = 8;
+const SEQUENCE_AT: usize = 16;
+const FILE_SUM_AT: usize = 56;
+
+const HEADER_SUM_AT: usize = 0;
+const BODY_SUM_AT: usize = 8;
+const LEN_AT: usize = 16;
+const KIND_AT: usize = 20;
+const DURABLE_AT: usize = 24;
+
+const ROOT_AT: usize = 8;
+const CHANGES_AT: usize = 40;
+
+const _: () = assert!(FILE_SUM_AT + 8 == FILE_HEADER_LEN && DURABLE_AT + 8 == RECORD_HEADER_LEN);
+
+/// One record of the log, as replay sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Record {
+    /// A block was committed.
+    Block(BlockRecord),
+    /// The blocks above a height were forgotten.
+    Unwind {
+        /// The new head.
+        to: BlockNumber,
+    },
+}
+
+/// A committed block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BlockRecord {
+    /// Its height.
+    pub(crate) height: BlockNumber,
+    /// The root of the state after it.
+    pub(crate) root: [u8; 32],
+    /// What it changed, in the order it was appended.
+    pub(crate) changes: Vec<Change>,
+}
+
+/// One change of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// The number of the domain.
+    pub(crate) domain: u16,
+    /// The key.
+    pub(crate) key: Vec<u8>,
+    /// The new value; `None` deletes.
+    pub(crate) value: Option<Vec<u8>>,
+}
+
+/// A record that is about to be appended, borrowed from wherever it lives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RecordRef<'a> {
+    /// A block is being committed.
+    Block {
+        /// Its height.
+        height: BlockNumber,
+        /// The root of the state after it.
+        root: &'a [u8; 32],
+        /// What it changes. The order is kept.
+        changes: &'a [ChangeRef<'a>],
+    },
+    /// The blocks above a height are being forgotten.
+    Unwind {
+        /// The new head.
+        to: BlockNumber,
+    },
+}
+
+/// A [`Change`], borrowed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChangeRef<'a> {
+    /// The number of the domain.
+    pub(crate) domain: u16,
+    /// The key.
+    pub(crate) key: &'a [u8],
+    /// The new value; `None` deletes.
+    pub(crate) value: Option<&'a [u8]>,
+}
+
+impl<'a> From<&'a Change> for ChangeRef<'a> {
+    fn from(change: &'a Change) -> Self {
+        Self { domain: change.domain, key: &change.key, value: change.value.as_deref() }
+    }
+}
+
+impl RecordRef<'_> {
+    /// What kind of record this is in the file.
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            Self::Block { .. } => Kind::Block,
+            Self::Unwind { .. } => Kind::Unwind,
+        }
+    }
+
+    /// Appends the body.
+    pub(super) fn encode_body(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Block { height, root, changes } => {
+                out.extend_from_slice(&height.to_le_bytes());
+                out.extend_from_slice(*root);
+                changes.iter().for_each(|change| encode_change(out, change));
+            }
+            Self::Unwind { to } => out.extend_from_slice(&to.to_le_bytes()),
+        }
+    }
+}
+
+fn encode_change(out: &mut Vec<u8>, change: &ChangeRef<'_>) {
+    put_varint(out, u64::from(change.domain));
+    put_varint(out, change.key.len() as u64);
+    out.extend_from_slice(change.key);
+    // One more than the length, so that zero is left for the deletion.
+    put_varint(out, change.value.map_or(0, |value| value.len() as u64 + 1));
+    out.extend_from_slice(change.value.unwrap_or_default());
+}
+
+/// What a record is, as its header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A [`Record::Block`].
+    Block,
+    /// A [`Record::Unwind`].
+    Unwind,
+    /// Nothing but the statement how far the file was durable.
+    Mark,
+    /// The last record of a sealed file.
+    End,
+}
+
+impl Kind {
+    fn code(self) -> u32 {
+        match self {
+            Self::Block => 1,
+            Self::Unwind => 2,
+            Self::Mark => 3,
+            Self::End => 4,
+        }
+    }
+
+    fn from_code(code: u32) -> Option<Self> {
+        [Self::Block, Self::Unwind, Self::Mark, Self::End].into_iter().find(|kind| kind.code() == code)
+    }
+
+    /// Whether replay has something to learn from it; the others have no body.
+    pub(super) fn is_record(self) -> bool {
+        matches!(self, Self::Block | Self::Unwind)
+    }
+
+    /// Reads a body whose checksum holds. `None`: no writer of this version wrote it, or it is no record for replay.
+    pub(super) fn decode_body(self, body: &[u8]) -> Option<Record> {
+        match self {
+            Self::Block => decode_block(body).map(Record::Block),
+            Self::Unwind if body.len() == 8 => Some(Record::Unwind { to: u64_at(body, 0)? }),
+            Self::Unwind | Self::Mark | Self::End => None,
+        }
+    }
+}
+
+fn decode_block(body: &[u8]) -> Option<BlockRecord> {
+    let (height, root) = (u64_at(body, 0)?, array32_at(body, ROOT_AT)?);
+    let (mut changes, mut offset) = (Vec::new(), CHANGES_AT);
+    while offset < body.len() {
+        changes.push(take_change(body, &mut offset)?);
+    }
+    Some(BlockRecord { height, root, changes })
+}
+
+fn take_change(body: &[u8], offset: &mut usize) -> Option<Change> {
+    let domain = u16::try_from(take_varint(body, offset)?).ok()?;
+    let key_len = take_varint(body, offset)?;
+    let key = take_bytes(body, offset, key_len)?.to_vec();
+    let value = match take_varint(body, offset)? {
+        0 => None,
+        len_and_one => Some(take_bytes(body, offset, len_and_one - 1)?.to_vec()),
+    };
+    Some(Change { domain, key, value })
+}
+
+fn take_bytes<'a>(body: &'a [u8], offset: &mut usize, len: u64) -> Option<&'a [u8]> {
+    let end = offset.checked_add(usize::try_from(len).ok()?)?;
+    let bytes = body.get(*offset..end)?;
+    *offset = end;
+    Some(bytes)
+}
+
+/// What the checksums of one file's records are mixed with: the checksum of its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Salt(u64);
+
+/// The header of the file with this number, and the salt of its records. Everything in it follows from the number.
+pub(super) fn file_header(sequence: u64) -> ([u8; FILE_HEADER_LEN], Salt) {
+    let mut header = [0; FILE_HEADER_LEN];
+    header[..MAGIC.len()].copy_from_slice(&MAGIC);
+    header[VERSION_AT..][..2].copy_from_slice(&VERSION.to_le_bytes());
+    header[SEQUENCE_AT..][..8].copy_from_slice(&sequence.to_le_bytes());
+    let sum = crc64(&header[..FILE_SUM_AT]);
+    header[FILE_SUM_AT..].copy_from_slice(&sum.to_le_bytes());
+    (header, Salt(sum))
+}
+
+/// Why the first bytes of a file are not the header that was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BadHeader {
+    /// A field does not hold; the text says which.
+    Damaged {
+        /// Where the field is.
+        offset: usize,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A version that this build does not read.
+    Version(u64),
+}
+
+/// Compares the first bytes of a file with the header that it should have.
+pub(super) fn check_file_header(bytes: &[u8], sequence: u64) -> Result<Salt, BadHeader> {
+    let bad = |offset, reason| Err(BadHeader::Damaged { offset, reason });
+    let Some(header) = bytes.get(..FILE_HEADER_LEN) else {
+        return bad(bytes.len(), "file is shorter than its header");
+    };
+    if header[..MAGIC.len()] != MAGIC {
+        return bad(0, "not a log file");
+    }
+    if u64_at(header, FILE_SUM_AT) != Some(crc64(&header[..FILE_SUM_AT])) {
+        return bad(0, "header checksum");
+    }
+    match u16_at(header, VERSION_AT) {
+        Some(VERSION) => {}
+        found => return Err(BadHeader::Version(found.map_or(0, u64::from))),
+    }
+    if u64_at(header, SEQUENCE_AT) != Some(sequence) {
+        return bad(SEQUENCE_AT, "another file's sequence number");
+    }
+    let (expected, salt) = file_header(sequence);
+    if *header == expected { Ok(salt) } else { bad(VERSION_AT, "unknown header field") }
+}
+
+/// What stands before a record's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RecordHeader {
+    /// The length of the body.
+    pub(super) len: u32,
+    /// What it is.
+    pub(super) kind: Kind,
+    /// Every byte of the file before this offset was synced when the record was written.
+    pub(super) durable: u64,
+    body_sum: u64,
+}
+
+impl RecordHeader {
+    /// Reads the header at `offset` of a file. `None`: there is no sound one.
+    ///
+    /// Cheapest first, because the search behind a bad record asks this at every offset.
+    pub(super) fn at(file: &[u8], offset: usize, salt: Salt) -> Option<Self> {
+        let bytes = file.get(offset..offset.checked_add(RECORD_HEADER_LEN)?)?;
+        let kind = Kind::from_code(u32_at(bytes, KIND_AT)?)?;
+        let durable = u64_at(bytes, DURABLE_AT)?;
+        if durable < FILE_HEADER_LEN as u64 || durable > offset as u64 {
+            return None;
+        }
+        let sum = header_sum(bytes, offset as u64, salt);
+        let sound = u64_at(bytes, HEADER_SUM_AT)? == sum;
+        let (len, body_sum) = (u32_at(bytes, LEN_AT)?, u64_at(bytes, BODY_SUM_AT)?);
+        (sound && (kind.is_record() || len == 0)).then_some(Self { len, kind, durable, body_sum })
+    }
+
+    /// Whether these bytes are the body.
+    pub(super) fn fits(&self, body: &[u8]) -> bool {
+        crc64(body) == self.body_sum
+    }
+}
+
+/// The place is mixed in by an odd multiplier, as in the pages of a segment: a bijection, so two places of a file
+/// never share a checksum by cancelling.
+fn header_sum(header: &[u8], offset: u64, salt: Salt) -> u64 {
+    crc64(&header[BODY_SUM_AT..RECORD_HEADER_LEN]) ^ (offset ^ salt.0).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+/// Fills in the header of a record whose body stands behind [`RECORD_HEADER_LEN`] free bytes.
+///
+/// # Panics
+/// If the body is longer than [`BODY_LEN_MAX`]: the writer refuses it before.
+pub(super) fn finish_record(record: &mut [u8], kind: Kind, offset: u64, durable: u64, salt: Salt) {
+    let (header, body) = record.split_at_mut(RECORD_HEADER_LEN);
+    let len = u32::try_from(body.len()).expect("a body that its length field can hold");
+    header[BODY_SUM_AT..][..8].copy_from_slice(&crc64(body).to_le_bytes());
+    header[LEN_AT..][..4].copy_from_slice(&len.to_le_bytes());
+    header[KIND_AT..][..4].copy_from_slice(&kind.code().to_le_bytes());
+    header[DURABLE_AT..][..8].copy_from_slice(&durable.to_le_bytes());
+    let sum = header_sum(header, offset, salt);
+    header[HEADER_SUM_AT..][..8].copy_from_slice(&sum.to_le_bytes());
+}

@@ -1,0 +1,475 @@
+//! The log against every cut, every flipped byte, every failing operation and simulated power losses.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::record::{
+    BlockRecord, Change, FILE_HEADER_LEN, Kind, RECORD_HEADER_LEN, RecordHeader, check_file_header,
+    file_header, finish_record,
+};
+use super::*;
+use crate::error::Error;
+use crate::storage::Storage;
+use crate::testing::{Fault, SimStorage};
+
+const SEQUENCE: u64 = 7;
+
+fn path() -> &'static Path {
+    Path::new("/wal/7")
+}
+
+fn disk() -> SimStorage {
+    let disk = SimStorage::new();
+    disk.create_dir(Path::new("/wal")).unwrap();
+    disk.sync_dir(Path::new("/")).unwrap();
+    disk
+}
+
+fn block(height: u64) -> Record {
+    let value = |len| (len > 0).then(|| vec![height as u8; len as usize - 1]);
+    let changes =
+        (0..height % 4).map(|i| Change { domain: i as u16, key: vec![i as u8; 3], value: value(i * 9) });
+    Record::Block(BlockRecord { height, root: [height as u8; 32], changes: changes.collect() })
+}
+
+fn append(writer: &mut WalWriter, record: &Record) -> Result<(), Error> {
+    match record {
+        Record::Block(BlockRecord { height, root, changes }) => {
+            let changes: Vec<_> = changes.iter().map(ChangeRef::from).collect();
+            writer.append(&RecordRef::Block { height: *height, root, changes: &changes })
+        }
+        Record::Unwind { to } => writer.append(&RecordRef::Unwind { to: *to }),
+    }
+}
+
+/// A log of `records`, synced after those for which `synced` says so.
+fn log(records: &[Record], synced: impl Fn(usize) -> bool) -> (SimStorage, WalWriter) {
+    let disk = disk();
+    let mut writer = WalWriter::create(&disk, path(), SEQUENCE).unwrap();
+    for (i, record) in records.iter().enumerate() {
+        append(&mut writer, record).unwrap();
+        if synced(i) {
+            writer.sync().unwrap();
+        }
+    }
+    (disk, writer)
+}
+
+fn read(bytes: &[u8], tail: Tail) -> Result<(Vec<Record>, Position), Error> {
+    let reader = WalReader::open(path(), bytes, SEQUENCE, tail)?;
+    Ok((reader.records().collect::<Result<_, _>>()?, reader.position()))
+}
+
+/// The offset where damage is reported.
+fn damaged_at(bytes: &[u8], tail: Tail) -> u64 {
+    match read(bytes, tail) {
+        Err(Error::Damaged { path: named, offset, .. }) if named == path() => offset,
+        other => panic!("no damage reported: {other:?}"),
+    }
+}
+
+fn blocks(count: u64) -> Vec<Record> {
+    (1..=count).map(block).chain([Record::Unwind { to: count / 2 }]).collect()
+}
+
+fn any_record() -> impl Strategy<Value = Record> {
+    let bytes = || prop::collection::vec(any::<u8>(), 0..40);
+    let change = (any::<u16>(), bytes(), prop::option::of(bytes())).prop_map(|(domain, key, value)| Change {
+        domain,
+        key,
+        value,
+    });
+    let block = (any::<u64>(), any::<[u8; 32]>(), prop::collection::vec(change, 0..6))
+        .prop_map(|(height, root, changes)| Record::Block(BlockRecord { height, root, changes }));
+    prop_oneof![4 => block, 1 => any::<u64>().prop_map(|to| Record::Unwind { to })]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_log_reads_back(records in prop::collection::vec(any_record(), 0..12), syncs in any::<u64>()) {
+        let (disk, writer) = log(&records, |i| syncs >> i & 1 == 1);
+        let (found, position) = read(&disk.bytes(path()), Tail::Open).unwrap();
+        prop_assert_eq!(&found, &records);
+        prop_assert_eq!(position.len, disk.bytes(path()).len() as u64);
+        writer.seal().unwrap();
+        let (found, _) = read(&disk.bytes(path()), Tail::Sealed).unwrap();
+        prop_assert_eq!(&found, &records);
+        let (found, again) = read(&disk.bytes(path()), Tail::Open).unwrap();
+        prop_assert_eq!((&found, again), (&records, position));
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_an_error_or_an_empty_log(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        prop_assert!(read(&bytes, Tail::Open).is_err());
+        let behind_a_header = [&file_header(SEQUENCE).0[..], &bytes].concat();
+        prop_assert_eq!(read(&behind_a_header, Tail::Open).unwrap().0, vec![]);
+    }
+}
+
+#[test]
+fn a_cut_leaves_a_prefix_that_can_be_gone_on_from() {
+    let records = blocks(6);
+    let (disk, writer) = log(&records, |i| i % 2 == 0);
+    let whole = disk.bytes(path());
+    for len in 0..whole.len() {
+        if len < FILE_HEADER_LEN {
+            assert_eq!(damaged_at(&whole[..len], Tail::Open), len as u64);
+            continue;
+        }
+        let (mut expected, position) = read(&whole[..len], Tail::Open).unwrap();
+        assert_eq!(expected, records[..expected.len()], "cut at {len}");
+        let cut = disk.kill_clone();
+        cut.truncate(path(), len as u64);
+        let mut writer = WalWriter::resume(&cut, path(), SEQUENCE, position).unwrap();
+        append(&mut writer, &block(99)).unwrap();
+        writer.sync().unwrap();
+        expected.push(block(99));
+        assert_eq!(read(&cut.bytes(path()), Tail::Open).unwrap().0, expected, "cut at {len}, then gone on");
+    }
+    writer.seal().unwrap();
+    let sealed = disk.bytes(path());
+    for len in 0..sealed.len() {
+        assert!(read(&sealed[..len], Tail::Sealed).is_err(), "a sealed file cut at {len}");
+    }
+}
+
+#[test]
+fn every_flipped_byte_of_what_was_synced_is_damage() {
+    let records = blocks(6);
+    let (disk, writer) = log(&records, |_| true);
+    let marked = disk.bytes(path());
+    writer.seal().unwrap();
+    let sealed = disk.bytes(path());
+    let last_mark = marked.len() - RECORD_HEADER_LEN;
+    for xor in [0x01, 0x80, 0xFF] {
+        for at in 0..sealed.len() {
+            let mut bytes = sealed.clone();
+            bytes[at] ^= xor;
+            assert!(read(&bytes, Tail::Sealed).is_err(), "byte {at} of a sealed file");
+            bytes.truncate(marked.len());
+            if at < last_mark {
+                assert!(read(&bytes, Tail::Open).is_err(), "byte {at}");
+            } else {
+                let (found, position) = read(&bytes, Tail::Open).unwrap();
+                assert_eq!(found, records, "without the last mark everything is there still");
+                assert_eq!(position.marked, at >= marked.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flipped_byte_of_what_was_not_synced_cuts_there() {
+    let records = blocks(6);
+    let synced = 3;
+    let (disk, _) = log(&records, |i| i == synced);
+    let whole = disk.bytes(path());
+    let first_unsynced = log(&records[..=synced], |i| i == synced).0.bytes(path()).len();
+    for at in FILE_HEADER_LEN..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x40;
+        let reader = read(&bytes, Tail::Open);
+        if at < first_unsynced - RECORD_HEADER_LEN {
+            assert!(reader.is_err(), "byte {at}");
+        } else if at < first_unsynced {
+            // The mark itself. What follows it says the same, but not of the mark.
+            assert_eq!(reader.unwrap().0, records[..=synced], "byte {at}");
+        } else {
+            let (found, _) = reader.unwrap();
+            assert!(found.len() < records.len() && found.len() > synced, "byte {at}");
+            assert_eq!(found, records[..found.len()], "byte {at}");
+        }
+    }
+}
+
+#[test]
+fn a_hole_before_a_sound_record_is_torn_unless_it_was_synced() {
+    let records = blocks(4);
+    for synced in [false, true] {
+        let (disk, _) = log(&records, |i| synced && i == 2);
+        let before = log(&records[..2], |_| false).0.bytes(path()).len();
+        let hole_end = log(&records[..3], |_| false).0.bytes(path()).len();
+        let mut bytes = disk.bytes(path());
+        bytes[before..hole_end].fill(0);
+        if synced {
+            assert_eq!(damaged_at(&bytes, Tail::Open), before as u64);
+        } else {
+            assert_eq!(read(&bytes, Tail::Open).unwrap().0, records[..2]);
+            assert_eq!(damaged_at(&bytes, Tail::Sealed), before as u64);
+        }
+    }
+}
+
+#[test]
+fn what_is_durable_is_what_was_synced() {
+    let records = blocks(5);
+    let (disk, writer) = log(&records, |i| i == 2);
+    let durable = |tail| -> Vec<Record> {
+        let bytes = disk.bytes(path());
+        let reader = WalReader::open(path(), &bytes, SEQUENCE, tail).unwrap();
+        reader.durable_records().map(Result::unwrap).collect()
+    };
+    assert_eq!(durable(Tail::Open), records[..3]);
+    writer.seal().unwrap();
+    assert_eq!(durable(Tail::Sealed), records);
+}
+
+#[test]
+fn files_and_records_know_their_place() {
+    // Three records of one length, so that exchanging two moves nothing else.
+    let (disk, _) = log(&[block(4), block(8), block(12)], |_| true);
+    let bytes = disk.bytes(path());
+    let other = WalReader::open(path(), &bytes, SEQUENCE + 1, Tail::Open);
+    assert!(matches!(other, Err(Error::Damaged { offset: 16, .. })), "another file of the same log");
+    let [record, _, second, ..] = offsets(&bytes)[..] else { panic!("three blocks, each with a mark") };
+    let mut moved = bytes.clone();
+    moved.copy_within(record.0..record.1, second.0);
+    assert_eq!(damaged_at(&moved, Tail::Open), second.0 as u64, "a record at another offset");
+    let (disk, _) = log(&[block(4), block(8), block(12)], |_| false);
+    let mut unsynced = disk.bytes(path());
+    unsynced.copy_within(record.0..record.1, record.1);
+    assert_eq!(read(&unsynced, Tail::Open).unwrap().0, [block(4)], "nor is a copy taken for a record");
+    let mut foreign = bytes[..FILE_HEADER_LEN].to_vec();
+    let mut stranger = bytes[record.0..record.1].to_vec();
+    finish_record(&mut stranger, Kind::Block, FILE_HEADER_LEN as u64, 64, file_header(SEQUENCE + 1).1);
+    foreign.extend(stranger);
+    assert_eq!(read(&foreign, Tail::Open).unwrap().0, [], "a record of another file");
+}
+
+/// Where each record begins and ends, marks too.
+fn offsets(bytes: &[u8]) -> Vec<(usize, usize)> {
+    let salt = check_file_header(bytes, SEQUENCE).unwrap();
+    let mut found = vec![];
+    let mut offset = FILE_HEADER_LEN;
+    while let Some(header) = RecordHeader::at(bytes, offset, salt) {
+        let end = offset + RECORD_HEADER_LEN + header.len as usize;
+        found.push((offset, end));
+        offset = end;
+    }
+    found
+}
+
+/// A file with one record of this body, checksums and all.
+fn forged(kind: Kind, body: &[u8]) -> Vec<u8> {
+    let (header, salt) = file_header(SEQUENCE);
+    let mut record = vec![0; RECORD_HEADER_LEN];
+    record.extend_from_slice(body);
+    finish_record(&mut record, kind, FILE_HEADER_LEN as u64, FILE_HEADER_LEN as u64, salt);
+    [&header[..], &record].concat()
+}
+
+#[test]
+fn hostile_lengths_and_fields_are_damage() {
+    let block = |changes: &[u8]| [&[0; 40][..], changes].concat();
+    let huge = [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x01];
+    for (kind, body) in [
+        (Kind::Block, vec![0; 39]),
+        (Kind::Block, block(&[0])),
+        (Kind::Block, block(&[0, 1, b'k', 3, b'v'])),
+        (Kind::Block, block(&[&[0][..], &huge].concat())),
+        (Kind::Block, block(&[&[0, 1, b'k'][..], &huge].concat())),
+        (Kind::Block, block(&[0x80, 0x80, 0x04, 0, 0])),
+        (Kind::Block, block(&[0x80, 0x00, 0, 0])),
+        (Kind::Unwind, vec![0; 7]),
+        (Kind::Unwind, vec![0; 9]),
+    ] {
+        assert_eq!(damaged_at(&forged(kind, &body), Tail::Open), FILE_HEADER_LEN as u64, "{kind:?} {body:?}");
+    }
+    assert_eq!(read(&forged(Kind::Mark, &[1]), Tail::Open).unwrap().0, [], "no writer gives a mark a body");
+    assert_eq!(
+        read(&forged(Kind::Block, &block(&[0, 0, 1])), Tail::Open).unwrap().0.len(),
+        1,
+        "an empty value"
+    );
+    let mut long = forged(Kind::Unwind, &[0; 8]);
+    long.truncate(long.len() - 1);
+    assert_eq!(read(&long, Tail::Open).unwrap().0, [], "a body that runs past the end of the file");
+    assert_eq!(damaged_at(&long, Tail::Sealed), FILE_HEADER_LEN as u64);
+    let behind_end = [forged(Kind::End, &[]), vec![0; 5]].concat();
+    assert_eq!(damaged_at(&behind_end, Tail::Open), (FILE_HEADER_LEN + RECORD_HEADER_LEN) as u64);
+}
+
+#[test]
+fn the_bytes_are_those_of_the_worked_example() {
+    let record = Record::Block(BlockRecord {
+        height: 5,
+        root: [0xAB; 32],
+        changes: vec![
+            Change { domain: 0, key: b"alice".to_vec(), value: Some(b"100".to_vec()) },
+            Change { domain: 1, key: b"bob".to_vec(), value: None },
+        ],
+    });
+    let (disk, writer) = log(&[record, Record::Unwind { to: 4 }], |i| i == 0);
+    writer.seal().unwrap();
+    let lines: Vec<String> = disk
+        .bytes(path())
+        .chunks(16)
+        .map(|line| line.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" "))
+        .collect();
+    assert_eq!(lines.join("\n"), EXAMPLE.trim());
+}
+
+/// As in `FORMAT.md`. A change here is a change of the format and needs a version of its own.
+const EXAMPLE: &str = "
+8a 49 43 57 0d 0a 1a 0a 01 00 00 00 00 00 00 00
+07 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+00 00 00 00 00 00 00 00 b1 d4 5a 6b 69 16 4c dd
+bd cb 7b 0c 02 95 02 a8 bf 7e e8 5e 29 de 5d e6
+39 00 00 00 01 00 00 00 40 00 00 00 00 00 00 00
+05 00 00 00 00 00 00 00 ab ab ab ab ab ab ab ab
+ab ab ab ab ab ab ab ab ab ab ab ab ab ab ab ab
+ab ab ab ab ab ab ab ab 00 05 61 6c 69 63 65 04
+31 30 30 01 03 62 6f 62 00 51 c7 1f f5 f9 9a 89
+a7 00 00 00 00 00 00 00 00 00 00 00 00 03 00 00
+00 99 00 00 00 00 00 00 00 d2 53 0c bb 54 2f f4
+31 0d 17 08 40 bc 17 4a 8b 08 00 00 00 02 00 00
+00 99 00 00 00 00 00 00 00 04 00 00 00 00 00 00
+00 31 84 64 f7 8d ad b2 7b 00 00 00 00 00 00 00
+00 00 00 00 00 04 00 00 00 99 00 00 00 00 00 00
+00
+";
+
+#[test]
+fn a_newer_version_is_named() {
+    let mut bytes = file_header(SEQUENCE).0;
+    bytes[8] = 2;
+    let sum = icecore_segments::checksum::crc64(&bytes[..56]);
+    bytes[56..].copy_from_slice(&sum.to_le_bytes());
+    assert!(matches!(read(&bytes, Tail::Open), Err(Error::Unsupported { found: 2, supported: 1, .. })));
+}
+
+#[test]
+fn creating_replaces_a_leftover_without_records_only() {
+    let disk = disk();
+    for leftover in [0, 13, FILE_HEADER_LEN] {
+        let _ = WalWriter::create(&disk, path(), SEQUENCE).unwrap();
+        disk.truncate(path(), leftover as u64);
+        let _ = WalWriter::create(&disk, path(), SEQUENCE).unwrap();
+        assert_eq!(disk.bytes(path()), file_header(SEQUENCE).0, "leftover of {leftover} bytes");
+    }
+    let (disk, _) = log(&blocks(1), |_| false);
+    let refused = WalWriter::create(&disk, path(), SEQUENCE);
+    assert!(matches!(refused, Err(Error::Exists { .. })), "a file with records");
+}
+
+#[test]
+fn resuming_twice_is_resuming_once() {
+    let records = blocks(3);
+    for synced in [false, true] {
+        let (disk, _) = log(&records, |_| synced);
+        let mut files = Vec::new();
+        for _ in 0..3 {
+            let (found, position) = read(&disk.bytes(path()), Tail::Open).unwrap();
+            assert_eq!(found, records);
+            let _ = WalWriter::resume(&disk, path(), SEQUENCE, position).unwrap();
+            files.push(disk.bytes(path()));
+        }
+        assert!(files[0] == files[1] && files[1] == files[2], "synced: {synced}");
+    }
+}
+
+#[test]
+fn what_a_writer_resumed_with_is_durable_and_marked() {
+    let records = blocks(3);
+    let killed = log(&records, |_| false).0.kill_clone();
+    let (_, position) = read(&killed.bytes(path()), Tail::Open).unwrap();
+    let _writer = WalWriter::resume(&killed, path(), SEQUENCE, position).unwrap();
+    for seed in 0..50 {
+        recovered(
+            &killed.crash_clone(seed),
+            &records,
+            (records.len(), records.len()),
+            &format!("seed {seed}"),
+        );
+    }
+    let marked = killed.bytes(path());
+    for at in 0..marked.len() - RECORD_HEADER_LEN {
+        let mut bytes = marked.clone();
+        bytes[at] ^= 1;
+        assert!(read(&bytes, Tail::Open).is_err(), "byte {at}");
+    }
+}
+
+#[test]
+fn after_a_failure_the_writer_refuses() {
+    // The write of the record, the sync, the write of the mark.
+    for ahead in 1..=3 {
+        let (disk, mut writer) = log(&blocks(1), |_| true);
+        disk.inject(Fault::at(disk.operations() + ahead).no_space().torn(ahead));
+        let result = append(&mut writer, &block(5)).and_then(|()| writer.sync());
+        assert!(matches!(result, Err(Error::Io { .. })), "operation {ahead} from now");
+        let written = disk.bytes(path());
+        assert!(matches!(append(&mut writer, &block(6)), Err(Error::Poisoned { .. })));
+        assert!(matches!(writer.sync(), Err(Error::Poisoned { .. })));
+        assert_eq!(disk.bytes(path()), written, "nothing is written after a failure");
+    }
+}
+
+/// Appends and syncs until something fails; returns how many records were appended and how many were
+/// reported durable.
+fn run(writer: &mut WalWriter, from: usize, records: &[Record], every: usize) -> (usize, usize) {
+    let (mut appended, mut durable) = (from, from);
+    for (i, record) in records.iter().enumerate().skip(from) {
+        if append(writer, record).is_err() {
+            return (i + 1, durable);
+        }
+        appended = i + 1;
+        if i % every == 0 {
+            if writer.sync().is_err() {
+                return (appended, durable);
+            }
+            durable = appended;
+        }
+    }
+    (appended, durable)
+}
+
+/// Reads the log and says how many of `records` it holds, which must be at least `durable` and at most `appended`.
+fn recovered(
+    disk: &SimStorage,
+    records: &[Record],
+    bounds: (usize, usize),
+    context: &str,
+) -> (usize, Position) {
+    let bytes = disk.bytes(path());
+    let (found, position) = read(&bytes, Tail::Open).unwrap_or_else(|error| panic!("{context}: {error}"));
+    assert!(bounds.1 <= found.len() && found.len() <= bounds.0, "{context}: {} of {bounds:?}", found.len());
+    assert_eq!(found, records[..found.len()], "{context}");
+    let reader = WalReader::open(path(), &bytes, SEQUENCE, Tail::Open).unwrap();
+    assert!(reader.durable_records().count() <= found.len(), "{context}");
+    (found.len(), position)
+}
+
+#[test]
+fn whatever_fails_and_whenever_power_is_lost_the_log_has_what_was_synced_and_no_gap() {
+    let records = blocks(12);
+    for every in [1, 3, 100] {
+        for failing in 1..60 {
+            let disk = disk();
+            let mut writer = WalWriter::create(&disk, path(), SEQUENCE).unwrap();
+            let fault = Fault::at(disk.operations() + failing).torn(failing);
+            disk.inject(if failing % 2 == 0 { fault.from_then_on() } else { fault });
+            let bounds = run(&mut writer, 0, &records, every);
+            recovered(&disk.kill_clone(), &records, bounds, &format!("killed at {failing} of {every}"));
+            for seed in 0..12 {
+                let context = format!("power lost at {failing} of {every}, seed {seed}");
+                let after = disk.crash_clone(seed);
+                let (held, position) = recovered(&after, &records, bounds, &context);
+                // And again while recovering and going on.
+                after.inject(Fault::at(1 + seed % 7).torn(seed).from_then_on());
+                let bounds = match WalWriter::resume(&after, path(), SEQUENCE, position) {
+                    Ok(mut writer) => run(&mut writer, held, &records, every),
+                    Err(_) => (held, bounds.1),
+                };
+                for again in 0..3 {
+                    let twice = after.crash_clone(again);
+                    recovered(&twice, &records, bounds, &format!("{context}, then {again}"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Appends to the last file of the log.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::reader::Position;
+use super::record::{
+    BODY_LEN_MAX, FILE_HEADER_LEN, Kind, RECORD_HEADER_LEN, RecordRef, Salt, file_header, finish_record,
+};
+use crate::error::{Error, Operation};
+use crate::storage::{Storage, WriteFile};
+
+/// What is kept of the encoding buffer between records. A larger block gives its memory back.
+const BUFFER_KEPT: usize = 1 << 20;
+
+/// A log file that is being appended to.
+///
+/// After a failed append or sync it refuses everything: what the file then holds is for recovery to find out.
+pub(crate) struct WalWriter {
+    path: PathBuf,
+    file: Box<dyn WriteFile>,
+    salt: Salt,
+    len: u64,
+    durable: u64,
+    /// Whether records were appended since the last sync.
+    unsynced: bool,
+    failure: Option<String>,
+    buffer: Vec<u8>,
+}
+
+impl WalWriter {
+    /// Creates the file with this number.
+    ///
+    /// A file that is already there and holds no record was left by a crash before the manifest named it; it is
+    /// replaced.
+    ///
+    /// # Durability
+    /// File, header and name survive a power loss when this returns; only then may the manifest name the file.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] if the file there holds records.
+    pub(crate) fn create(storage: &dyn Storage, path: &Path, sequence: u64) -> Result<Self, Error> {
+        match storage.len(path)? {
+            Some(len) if len > FILE_HEADER_LEN as u64 => return Err(Error::Exists { path: path.to_owned() }),
+            Some(_) => storage.remove(path)?,
+            None => {}
+        }
+        let (header, salt) = file_header(sequence);
+        let file = storage.create(path)?;
+        let mut this = Self::over(path, file, salt, FILE_HEADER_LEN as u64);
+        this.file.write_all(&header).map_err(|source| this.write_error(source))?;
+        this.file.sync()?;
+        storage.sync_dir(path.parent().unwrap_or(Path::new(".")))?;
+        Ok(this)
+    }
+
+    /// Cuts the file to where its sound records end and goes on there.
+    ///
+    /// # Durability
+    /// All records that replay saw survive a power loss when this returns: after `kill -9` they may have
+    /// been in the memory of the system only.
+    pub(crate) fn resume(
+        storage: &dyn Storage,
+        path: &Path,
+        sequence: u64,
+        position: Position,
+    ) -> Result<Self, Error> {
+        let file = storage.append(path, position.len)?;
+        let mut this = Self::over(path, file, file_header(sequence).1, position.len);
+        this.file.sync()?;
+        if !position.marked {
+            this.put(Kind::Mark, |_| {})?;
+        }
+        Ok(this)
+    }
+
+    /// A writer of a file that is durable up to its end, `len`.
+    fn over(path: &Path, file: Box<dyn WriteFile>, salt: Salt, len: u64) -> Self {
+        let (path, buffer) = (path.to_owned(), Vec::new());
+        Self { path, file, salt, len, durable: len, unsynced: false, failure: None, buffer }
+    }
+
+    /// Appends a record and hands it to the system.
+    ///
+    /// # Durability
+    /// The record survives the end of this process, in whatever way, when this returns; a power loss only after
+    /// [`WalWriter::sync`].
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] for a body longer than [`BODY_LEN_MAX`], and nothing was written; [`Error::Io`] if the
+    /// write failed, and [`Error::Poisoned`] ever after.
+    pub(crate) fn append(&mut self, record: &RecordRef<'_>) -> Result<(), Error> {
+        self.put(record.kind(), |body| record.encode_body(body))?;
+        self.unsynced = true;
+        Ok(())
+    }
+
+    /// Makes all appended records durable, and marks in the file that they are.
+    ///
+    /// Does nothing when there is nothing new.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the sync failed or the mark could not be written, and [`Error::Poisoned`] ever after: the
+    /// sync is not tried again, because the system may have dropped the bytes and would report success
+    /// (Rebello et al., ATC '20).
+    pub(crate) fn sync(&mut self) -> Result<(), Error> {
+        self.refuse_after_failure()?;
+        if !self.unsynced {
+            return Ok(());
+        }
+        self.sync_file()?;
+        // Written now and not with the next record, so that the last block of a log is protected too.
+        self.put(Kind::Mark, |_| {})
+    }
+
+    /// Ends the file and makes it durable: the last step before the manifest names the next one.
+    ///
+    /// Create the next file first. Then a full disk is noticed while this one can still go on.
+    pub(crate) fn seal(mut self) -> Result<(), Error> {
+        self.put(Kind::End, |_| {})?;
+        self.sync_file()
+    }
+
+    fn sync_file(&mut self) -> Result<(), Error> {
+        let result = self.file.sync();
+        self.remember(&result);
+        result?;
+        self.durable = self.len;
+        self.unsynced = false;
+        Ok(())
+    }
+
+    fn put(&mut self, kind: Kind, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), Error> {
+        self.refuse_after_failure()?;
+        self.buffer.clear();
+        self.buffer.resize(RECORD_HEADER_LEN, 0);
+        encode(&mut self.buffer);
+        let body_len = (self.buffer.len() - RECORD_HEADER_LEN) as u64;
+        if body_len > BODY_LEN_MAX {
+            self.buffer = Vec::new();
+            return Err(Error::TooLarge { what: "block", len: body_len, max: BODY_LEN_MAX });
+        }
+        finish_record(&mut self.buffer, kind, self.len, self.durable, self.salt);
+        let written = self.file.write_all(&self.buffer).and_then(|()| self.file.flush());
+        let written = written.map_err(|source| self.write_error(source));
+        self.remember(&written);
+        written?;
+        self.len += self.buffer.len() as u64;
+        self.buffer.clear();
+        self.buffer.shrink_to(BUFFER_KEPT);
+        Ok(())
+    }
+
+    fn write_error(&self, source: std::io::Error) -> Error {
+        Error::Io { operation: Operation::Write, path: self.path.clone(), source }
+    }
+
+    fn remember(&mut self, result: &Result<(), Error>) {
+        if let Err(error) = result {
+            self.failure = Some(error.to_string());
+        }
+    }
+
+    fn refuse_after_failure(&self) -> Result<(), Error> {
+        match &self.failure {
+            Some(since) => Err(Error::Poisoned { since: since.clone() }),
+            None => Ok(()),
+        }
+    }
+}

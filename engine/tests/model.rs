@@ -1,0 +1,173 @@
+//! Random histories against a plain map of versions: commits, reads at all heights, emission, merge, reindex, prune,
+//! unwinding and reopening in any order.
+
+mod oracle;
+
+use std::sync::Arc;
+
+use icecore::storage::Storage;
+use icecore::testing::SimStorage;
+use icecore::{
+    Archive, Density, DensityRule, Durability, Maintenance, MergeOptions, OpenOptions, Options, Reader,
+    ReindexRule, VerifyMode,
+};
+use oracle::{DOMAINS, Oracle, Random, commit};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Commit { skip: u64, seed: u64, max: u64 },
+    Merge { span_max: u64 },
+    Reindex { m: u32 },
+    Budget { bytes: u64 },
+    Rebuild,
+    Prune { back: u64 },
+    Unwind { back: u64 },
+    Reopen { inline: bool },
+    Check,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        12 => (prop_oneof![4 => Just(1u64), 1 => 2..9u64], any::<u64>(), 0..8u64)
+            .prop_map(|(skip, seed, max)| Op::Commit { skip, seed, max }),
+        1 => prop_oneof![Just(2u64), Just(4), Just(u64::MAX)].prop_map(|span_max| Op::Merge { span_max }),
+        1 => prop_oneof![Just(1u32), Just(16), Just(64), Just(256)].prop_map(|m| Op::Reindex { m }),
+        1 => (0..200_000u64).prop_map(|bytes| Op::Budget { bytes }),
+        1 => Just(Op::Rebuild),
+        1 => (0..30u64).prop_map(|back| Op::Prune { back }),
+        2 => (0..25u64).prop_map(|back| Op::Unwind { back }),
+        1 => any::<bool>().prop_map(|inline| Op::Reopen { inline }),
+        2 => Just(Op::Check),
+    ]
+}
+
+fn open_options(inline: bool) -> OpenOptions {
+    let maintenance = if inline { Maintenance::Inline } else { Maintenance::EmitOnly };
+    OpenOptions::new().maintenance(maintenance).durability(Durability::Block)
+}
+
+/// The archive under test and the map it must agree with.
+struct Run {
+    disk: SimStorage,
+    archive: Option<Archive>,
+    oracle: Oracle,
+}
+
+impl Run {
+    fn new(blocks_per_step: u64, reorg_window: u64) -> Self {
+        let disk = SimStorage::new();
+        let options = DOMAINS.iter().fold(Options::new(), |options, name| options.domain(name));
+        let options = options.blocks_per_step(blocks_per_step).reorg_window(reorg_window);
+        let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+        let archive = Archive::create_with(storage, "/archive", options, open_options(false)).unwrap();
+        Self { disk, archive: Some(archive), oracle: Oracle::default() }
+    }
+
+    fn archive(&self) -> &Archive {
+        self.archive.as_ref().unwrap()
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match op {
+            Op::Commit { skip, seed, max } => {
+                let height = self.oracle.head().map_or(5, |head| head + skip);
+                let changes = Random(*seed).changes(*max);
+                let archive = self.archive.take().unwrap();
+                commit(&archive, &mut self.oracle, height, &changes);
+                self.archive = Some(archive);
+            }
+            Op::Merge { span_max } => {
+                let options = MergeOptions { domain: None, span_max: *span_max };
+                self.archive().merge(&options, &()).unwrap();
+            }
+            Op::Reindex { m } => {
+                let rule = DensityRule::Fixed(Density::new(*m).unwrap());
+                self.archive().reindex(ReindexRule::Rule(rule), None, &()).unwrap();
+            }
+            Op::Budget { bytes } => {
+                let rule = DensityRule::Budget { bytes: *bytes };
+                self.archive().reindex(ReindexRule::Rule(rule), None, &()).unwrap();
+            }
+            Op::Rebuild => drop(self.archive().reindex(ReindexRule::Rebuild, None, &()).unwrap()),
+            Op::Prune { back } => self.prune(*back),
+            Op::Unwind { back } => self.unwind(*back),
+            Op::Reopen { inline } => self.reopen(*inline),
+            Op::Check => self.check(),
+        }
+    }
+
+    fn prune(&mut self, back: u64) {
+        let Some(before) = self.oracle.head().map(|head| head.saturating_sub(back)) else { return };
+        let Some(before) =
+            Some(before).filter(|before| Some(*before) >= self.oracle.range().map(|range| range.0))
+        else {
+            return;
+        };
+        self.archive().prune(before, &()).unwrap();
+        self.oracle.prune(before);
+    }
+
+    fn unwind(&mut self, back: u64) {
+        let Some(to) = self.oracle.head().map(|head| head.saturating_sub(back)) else { return };
+        if Some(to) >= self.oracle.range().map(|range| range.0)
+            && self.oracle.roots.range(..=to).next().is_some()
+        {
+            let pinned = self.archive().reader().latest().unwrap();
+            let (before, keys) = (self.oracle.clone(), self.oracle.keys());
+            self.archive().unwind(to, &()).unwrap();
+            self.oracle.unwind(to);
+            before.check_view(&pinned, &keys, pinned.block());
+        }
+    }
+
+    fn reopen(&mut self, inline: bool) {
+        self.archive.take().unwrap().close().unwrap();
+        let storage: Arc<dyn Storage> = Arc::new(self.disk.clone());
+        self.archive = Some(Archive::open_with(storage, "/archive", open_options(inline)).unwrap());
+        assert!(self.archive().repairs().is_empty());
+    }
+
+    fn check(&self) {
+        self.oracle.check(self.archive().reader());
+        self.oracle.check(&Reader::open_with(Arc::new(self.disk.clone()), "/archive").unwrap());
+        let report =
+            icecore::verify_with(Arc::new(self.disk.clone()), "/archive", VerifyMode::Full, &()).unwrap();
+        assert!(report.problems.is_empty(), "{:?}", report.problems);
+        assert!(report.garbage.is_empty(), "{:?}", report.garbage);
+        if let Some(head) = self.oracle.head() {
+            self.check_proofs(head);
+        }
+    }
+
+    fn check_proofs(&self, at: u64) {
+        let view = self.archive().at(at).unwrap();
+        let root = view.root().unwrap();
+        for (domain, key) in self.oracle.keys().into_iter().step_by(17) {
+            let value = self.oracle.get(domain, &key, at);
+            let proof = view.prove(DOMAINS[domain], &key).unwrap();
+            proof.verify(&root, DOMAINS[domain], &key, value.as_deref()).unwrap();
+            let other = value.map_or(Some(b"other".to_vec()), |_| None);
+            assert!(proof.verify(&root, DOMAINS[domain], &key, other.as_deref()).is_err());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_archive_answers_as_a_map_of_versions(
+        ops in prop::collection::vec(op(), 1..120),
+        blocks_per_step in prop_oneof![Just(1u64), 2..6u64, Just(1000)],
+        reorg_window in prop_oneof![Just(0u64), 1..6u64],
+    ) {
+        let mut run = Run::new(blocks_per_step, reorg_window);
+        for op in &ops {
+            run.apply(op);
+        }
+        run.check();
+        run.reopen(true);
+        run.check();
+    }
+}

@@ -1,0 +1,214 @@
+//! The oracle of the engine's tests: a plain map of versions, and the questions that an archive and the map must answer
+//! alike.
+
+#![allow(dead_code, reason = "each test uses the part it needs")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use icecore::{Archive, Error, Reader, Root, Scan, View};
+
+/// The domains of every test archive.
+pub(crate) const DOMAINS: [&str; 2] = ["kv", "code"];
+
+/// One change: domain index, key, value or deletion.
+pub(crate) type Change = (usize, Vec<u8>, Option<Vec<u8>>);
+
+/// All versions of everything, by height.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Oracle {
+    versions: BTreeMap<(usize, Vec<u8>), BTreeMap<u64, Option<Vec<u8>>>>,
+    pub(crate) roots: BTreeMap<u64, Root>,
+    /// The first block, or the height that was pruned to.
+    pub(crate) first: Option<u64>,
+}
+
+impl Oracle {
+    pub(crate) fn head(&self) -> Option<u64> {
+        self.roots.last_key_value().map(|(height, _)| *height)
+    }
+
+    /// The heights that are answered, both inside.
+    pub(crate) fn range(&self) -> Option<(u64, u64)> {
+        let head = self.head()?;
+        Some((self.first?.min(head), head))
+    }
+
+    pub(crate) fn commit(&mut self, height: u64, changes: &[Change], root: Root) {
+        for (domain, key, value) in changes {
+            self.versions.entry((*domain, key.clone())).or_default().insert(height, value.clone());
+        }
+        self.roots.insert(height, root);
+        self.first = self.first.or(Some(height));
+    }
+
+    pub(crate) fn unwind(&mut self, to: u64) {
+        for versions in self.versions.values_mut() {
+            versions.retain(|block, _| *block <= to);
+        }
+        self.roots.retain(|block, _| *block <= to);
+    }
+
+    pub(crate) fn prune(&mut self, before: u64) {
+        self.first = self.first.max(Some(before));
+    }
+
+    pub(crate) fn get(&self, domain: usize, key: &[u8], at: u64) -> Option<Vec<u8>> {
+        let versions = self.versions.get(&(domain, key.to_vec()))?;
+        versions.range(..=at).next_back().and_then(|(_, value)| value.clone())
+    }
+
+    /// All keys with a value at a height, in order.
+    pub(crate) fn state(&self, domain: usize, at: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let keys = self.versions.keys().filter(|(d, _)| *d == domain);
+        keys.filter_map(|(_, key)| Some((key.clone(), self.get(domain, key, at)?))).collect()
+    }
+
+    /// Versions, newest first.
+    pub(crate) fn history(&self, domain: usize, key: &[u8]) -> Vec<(u64, Option<Vec<u8>>)> {
+        let versions = self.versions.get(&(domain, key.to_vec()));
+        versions.into_iter().flatten().rev().map(|(block, value)| (*block, value.clone())).collect()
+    }
+
+    /// Keys worth asking for: all that were ever written, and some that were not.
+    pub(crate) fn keys(&self) -> BTreeSet<(usize, Vec<u8>)> {
+        let mut keys: BTreeSet<_> = self.versions.keys().cloned().collect();
+        for (domain, key) in keys.clone() {
+            let mut longer = key.clone();
+            longer.push(0);
+            keys.insert((1 - domain, key));
+            keys.insert((domain, longer));
+        }
+        keys.insert((0, Vec::new()));
+        keys.insert((1, vec![0xFF; 40]));
+        keys
+    }
+
+    /// Heights worth asking at: around every block, thinned out to `max`.
+    pub(crate) fn heights(&self, max: usize) -> Vec<u64> {
+        let Some((first, head)) = self.range() else { return Vec::new() };
+        let around = self.roots.keys().flat_map(|h| [h.saturating_sub(1), *h, h + 1]);
+        let all: BTreeSet<u64> = around.filter(|h| (first..=head).contains(h)).collect();
+        let skip = all.len().div_ceil(max).max(1);
+        let mut heights: Vec<u64> = all.into_iter().rev().step_by(skip).collect();
+        heights.push(first);
+        heights
+    }
+
+    /// Asks everything.
+    pub(crate) fn check(&self, reader: &Reader) {
+        assert_eq!(reader.head(), self.head());
+        assert_eq!(reader.range(), self.range());
+        let Some((first, head)) = reader.range() else {
+            assert!(matches!(reader.at(0), Err(Error::OutOfRange { .. })));
+            return;
+        };
+        assert!(matches!(reader.at(head + 1), Err(Error::OutOfRange { .. })));
+        if let Some(below) = first.checked_sub(1) {
+            assert!(matches!(reader.at(below), Err(Error::OutOfRange { .. })));
+        }
+        let keys = self.keys();
+        for at in self.heights(12) {
+            self.check_view(&reader.at(at).unwrap(), &keys, at);
+        }
+        for (domain, key) in &keys {
+            self.check_history(reader, *domain, key, first);
+        }
+    }
+
+    pub(crate) fn check_view(&self, view: &View, keys: &BTreeSet<(usize, Vec<u8>)>, at: u64) {
+        let root = self.roots.range(..=at).next_back();
+        assert_eq!(Some((view.height().unwrap(), view.root().unwrap())), root.map(|(h, r)| (*h, *r)));
+        for (domain, key) in keys {
+            let expected = self.get(*domain, key, at);
+            assert_eq!(view.get(DOMAINS[*domain], key).unwrap(), expected, "{domain} {key:?} at {at}");
+        }
+        for (domain, name) in DOMAINS.iter().enumerate() {
+            let state = self.state(domain, at);
+            let asked: Vec<&[u8]> = keys.iter().filter(|(d, _)| *d == domain).map(|(_, k)| &k[..]).collect();
+            let expected: Vec<_> = asked.iter().map(|key| self.get(domain, key, at)).collect();
+            assert_eq!(view.multi_get(name, &asked).unwrap(), expected);
+            check_scan(view, name, &Scan::all(), &state);
+            if let Some((key, _)) = state.get(state.len() / 2) {
+                let prefix = &key[..key.len().min(1)];
+                let within: Vec<_> = state.iter().filter(|(k, _)| k.starts_with(prefix)).cloned().collect();
+                check_scan(view, name, &Scan::prefix(prefix), &within);
+                let from: Vec<_> = state.iter().filter(|(k, _)| k >= key).cloned().collect();
+                check_scan(view, name, &Scan::all().from(key), &from);
+                let below: Vec<_> = state.iter().filter(|(k, _)| k < key).cloned().collect();
+                check_scan(view, name, &Scan::all().to(key), &below);
+            }
+        }
+    }
+
+    fn check_history(&self, reader: &Reader, domain: usize, key: &[u8], first: u64) {
+        let found = reader.history(DOMAINS[domain], key).unwrap();
+        let found: Vec<_> = found.into_iter().map(|change| (change.block, change.value)).collect();
+        let all = self.history(domain, key);
+        // What a pruned height could not see may be gone or still be there; the rest must be whole and in order.
+        let seen = |list: &[(u64, Option<Vec<u8>>)]| -> Vec<_> {
+            list.iter().filter(|(block, _)| *block > first).cloned().collect()
+        };
+        assert_eq!(seen(&found), seen(&all), "{domain} {key:?}");
+        assert!(found.iter().all(|version| all.contains(version)), "{domain} {key:?}");
+    }
+}
+
+fn check_scan(view: &View, domain: &str, scan: &Scan, expected: &[(Vec<u8>, Vec<u8>)]) {
+    let forward: Vec<_> = view.scan(domain, scan).unwrap().map(Result::unwrap).collect();
+    assert_eq!(forward, expected, "{scan:?}");
+    let mut backward: Vec<_> =
+        view.scan(domain, &scan.clone().backward()).unwrap().map(Result::unwrap).collect();
+    backward.reverse();
+    assert_eq!(backward, expected, "{scan:?} backward");
+}
+
+/// Commits a block to both.
+pub(crate) fn commit(archive: &Archive, oracle: &mut Oracle, height: u64, changes: &[Change]) {
+    let mut block = archive.begin(height).unwrap();
+    for (domain, key, value) in changes {
+        match value {
+            Some(value) => block.put(DOMAINS[*domain], key, value).unwrap(),
+            None => block.delete(DOMAINS[*domain], key).unwrap(),
+        }
+    }
+    let root = block.commit().unwrap();
+    oracle.commit(height, changes, root);
+}
+
+/// A small generator, so that every test names its seed.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    /// A key from few prefixes, so that keys collide and are prefixes of each other.
+    pub(crate) fn key(&mut self) -> Vec<u8> {
+        let prefix: &[u8] = [&b""[..], b"a", b"ab", b"abc\xFF", b"\xFF\xFF"][self.below(5) as usize];
+        let mut key = prefix.to_vec();
+        key.extend((0..self.below(3)).map(|_| b"abz\0\xFF"[(self.0 >> 7) as usize % 5]));
+        key
+    }
+
+    pub(crate) fn value(&mut self) -> Option<Vec<u8>> {
+        match self.below(12) {
+            0..=2 => None,
+            3 => Some(Vec::new()),
+            4 => Some(vec![self.next() as u8; 1500 + self.below(4000) as usize]),
+            _ => Some(self.next().to_le_bytes()[..1 + self.below(8) as usize].to_vec()),
+        }
+    }
+
+    pub(crate) fn changes(&mut self, max: u64) -> Vec<Change> {
+        (0..self.below(max + 1)).map(|_| (self.below(2) as usize, self.key(), self.value())).collect()
+    }
+}

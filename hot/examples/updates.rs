@@ -1,0 +1,284 @@
+//! Updates per second of the tree, beside what the machine can do, in one run.
+//!
+//! ```text
+//! cargo run --release -p icecore-hot --example updates -- [log2 keys] [log2 batch] [threads] [name=value ..]
+//! ```
+//!
+//! 85 % of a batch are new values of random keys, 10 % new keys, 5 % deletions. A key is 52 bytes in the domain
+//! `storage`, a value 32. Names: `backend=auto|avx512|avx2|portable`, `roots=<bits>`, `prefetch=<distance, 0 off>`,
+//! `huge=on|off`, `batches=<count>`, `grow=on` (also grows a tree from nothing and reports the longest batch).
+
+use std::num::NonZeroUsize;
+use std::time::{Duration, Instant};
+
+use icecore_hot::measure::{RandomLines, hash_blocks};
+use icecore_hot::{
+    Batch, HashBackend, HotTree, HugePages, Loader, Options, Parallelism, Prefetch, SubtreeRoots,
+};
+
+struct Settings {
+    keys: usize,
+    batch: usize,
+    batches: usize,
+    grow: bool,
+    options: Options,
+}
+
+fn settings() -> Settings {
+    let mut options = Options::default();
+    let mut numbers = Vec::new();
+    let (mut batches, mut grow) = (0, false);
+    for arg in std::env::args().skip(1) {
+        match arg.split_once('=') {
+            None => numbers.push(arg.parse::<usize>().expect("a number")),
+            Some(("backend", name)) => {
+                options.hash_backend = match name {
+                    "avx512" => HashBackend::Avx512,
+                    "avx2" => HashBackend::Avx2,
+                    "portable" => HashBackend::Portable,
+                    _ => HashBackend::Auto,
+                }
+            }
+            Some(("roots", bits)) => {
+                options.subtree_roots = SubtreeRoots::from_bits(bits.parse().expect("bits"));
+            }
+            Some(("prefetch", distance)) => {
+                let distance = NonZeroUsize::new(distance.parse().expect("a distance"));
+                options.prefetch = distance.map_or(Prefetch::Off, Prefetch::Ahead);
+            }
+            Some(("huge", state)) => {
+                options.huge_pages = if state == "off" { HugePages::Off } else { HugePages::Ask };
+            }
+            Some(("batches", count)) => batches = count.parse().expect("a count"),
+            Some(("grow", state)) => grow = state == "on",
+            Some((name, _)) => panic!("no setting is called {name}"),
+        }
+    }
+    let at = |i: usize, default: usize| numbers.get(i).copied().unwrap_or(default);
+    options.parallelism = match at(2, 1) {
+        0 | 1 => Parallelism::Off,
+        threads => Parallelism::Threads(NonZeroUsize::new(threads).expect("not zero")),
+    };
+    let (keys, batch) = (1 << at(0, 20), 1 << at(1, 17));
+    if batches == 0 {
+        batches = ((4 << 20) / batch).clamp(8, 2000);
+    }
+    Settings { keys, batch, batches, grow, options }
+}
+
+/// `SplitMix64`, step by step or at once.
+fn mix(mut z: u64) -> u64 {
+    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn key(id: u64) -> [u8; 52] {
+    let mut key = [0; 52];
+    for (i, part) in key.chunks_mut(8).enumerate() {
+        let bytes = mix(id * 7 + i as u64).to_le_bytes();
+        part.copy_from_slice(&bytes[..part.len()]);
+    }
+    key
+}
+
+fn value(id: u64, salt: u64) -> [u8; 32] {
+    let mut value = [0; 32];
+    value[..8].copy_from_slice(&mix(id ^ salt << 40).to_le_bytes());
+    value[24..].copy_from_slice(&salt.to_le_bytes());
+    value
+}
+
+/// The keys that are there, by number, and the next that is not.
+struct Keys {
+    live: Vec<u32>,
+    next: u32,
+    state: u64,
+}
+
+impl Keys {
+    fn random(&mut self) -> usize {
+        self.state += 1;
+        (mix(self.state) % self.live.len() as u64) as usize
+    }
+
+    /// One batch: 85 % updates, 10 % insertions, 5 % deletions.
+    fn fill(&mut self, batch: &mut Batch, changes: usize, salt: u64) {
+        batch.clear();
+        for i in 0..changes {
+            match i % 20 {
+                0 | 10 => {
+                    batch.put("storage", &key(u64::from(self.next)), &value(u64::from(self.next), salt));
+                    self.live.push(self.next);
+                    self.next += 1;
+                }
+                5 => {
+                    let at = self.random();
+                    let id = self.live.swap_remove(at);
+                    batch.delete("storage", &key(u64::from(id)));
+                }
+                _ => {
+                    let at = self.random();
+                    let id = u64::from(self.live[at]);
+                    batch.put("storage", &key(id), &value(id, salt));
+                }
+            }
+        }
+    }
+}
+
+/// The time this thread was on a CPU, where the system tells: a shared machine makes the clock run on.
+fn on_cpu() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    Some(Duration::from_nanos(text.split_whitespace().next()?.parse().ok()?))
+}
+
+fn rate(count: usize, time: Duration) -> f64 {
+    count as f64 / time.as_secs_f64() / 1e6
+}
+
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+}
+
+fn roofline(options: &Options) {
+    let start = Instant::now();
+    let sum = hash_blocks(options, 1 << 23);
+    println!("64-byte hashes:        {:8.1} M/s  (checksum {sum:016x})", rate(1 << 23, start.elapsed()));
+    let lines = RandomLines::new(options, 1 << 30);
+    let start = Instant::now();
+    let sum = lines.read(1 << 23);
+    println!("random lines of 1 GiB: {:8.1} M/s  (checksum {sum})", rate(1 << 23, start.elapsed()));
+    let start = Instant::now();
+    let sum = lines.chase(1 << 20);
+    println!("the same, in a chain:  {:8.1} M/s  (checksum {sum})", rate(1 << 20, start.elapsed()));
+}
+
+fn load(settings: &Settings) -> HotTree {
+    let start = Instant::now();
+    let mut loader = Loader::new(settings.options);
+    for id in 0..settings.keys as u64 {
+        loader.push("storage", &key(id), &value(id, 0));
+    }
+    let pushed = start.elapsed();
+    let tree = loader.finish();
+    let all = start.elapsed();
+    println!(
+        "load: {:.2} s ({:.2} s of it push), {:.1} M keys/s",
+        all.as_secs_f64(),
+        pushed.as_secs_f64(),
+        rate(settings.keys, all)
+    );
+    tree
+}
+
+fn grow(settings: &Settings) {
+    let mut tree = HotTree::new(settings.options);
+    let mut batch = Batch::new();
+    let (mut longest, mut total) = (Duration::ZERO, Duration::ZERO);
+    for from in (0..settings.keys).step_by(settings.batch) {
+        batch.clear();
+        for id in from..from + settings.batch {
+            batch.put("storage", &key(id as u64), &value(id as u64, 0));
+        }
+        let start = Instant::now();
+        tree.apply(&batch);
+        longest = longest.max(start.elapsed());
+        total += start.elapsed();
+    }
+    let mean = total / (settings.keys / settings.batch) as u32;
+    println!(
+        "grown from nothing: {:.2} M insertions/s, batch mean {:.1} ms, longest {:.1} ms",
+        rate(settings.keys, total),
+        mean.as_secs_f64() * 1e3,
+        longest.as_secs_f64() * 1e3
+    );
+    report_memory(&tree);
+}
+
+fn report_memory(tree: &HotTree) {
+    let memory = tree.memory();
+    let keys = memory.keys as f64;
+    println!(
+        "memory: {:.1} B/key (leaves {:.1}, nodes {:.1}, spare {:.1}, unused {:.1}), buffers {:.0} MiB, huge pages {}",
+        memory.bytes_per_key(),
+        memory.leaves as f64 / keys,
+        memory.nodes as f64 / keys,
+        memory.spare as f64 / keys,
+        memory.free as f64 / keys,
+        memory.buffers as f64 / f64::from(1 << 20),
+        memory.huge_pages,
+    );
+}
+
+fn main() {
+    let settings = settings();
+    println!(
+        "keys=2^{} batch=2^{} backend={:?} {:?}",
+        settings.keys.ilog2(),
+        settings.batch.ilog2(),
+        settings.options.hash_backend.resolve(),
+        settings.options
+    );
+    roofline(&settings.options);
+    if settings.grow {
+        grow(&settings);
+    }
+    let before = resident_bytes();
+    let mut tree = load(&settings);
+    report_memory(&tree);
+    if let (Some(before), Some(after)) = (before, resident_bytes()) {
+        println!(
+            "resident: {:.1} B/key more than before",
+            after.saturating_sub(before) as f64 / tree.len() as f64
+        );
+    }
+    let ids = 0..settings.keys as u32;
+    let mut keys = Keys { live: ids.collect(), next: settings.keys as u32, state: 1 };
+    let mut batch = Batch::new();
+    let (mut put, mut applied, mut undone) = (Duration::ZERO, Vec::new(), Duration::ZERO);
+    let mut cpu = Some(Duration::ZERO);
+    for salt in 0..settings.batches as u64 {
+        let start = Instant::now();
+        keys.fill(&mut batch, settings.batch, salt + 1);
+        put += start.elapsed();
+        if salt % 4 == 3 {
+            let root = tree.root();
+            let (_, undo) = tree.apply(&batch);
+            let start = Instant::now();
+            assert_eq!(tree.undo(undo), root, "undo gives back the root");
+            undone += start.elapsed();
+        }
+        let (start, cpu_start) = (Instant::now(), on_cpu());
+        tree.apply(&batch);
+        applied.push(start.elapsed());
+        cpu = cpu.zip(on_cpu().zip(cpu_start)).map(|(sum, (end, start))| sum + end.saturating_sub(start));
+    }
+    let total: Duration = applied.iter().sum();
+    applied.sort_unstable();
+    let median = applied[applied.len() / 2];
+    println!(
+        "updates: {:.2} M/s in all, {:.2} M/s in the median batch",
+        rate(settings.batch * settings.batches, total),
+        rate(settings.batch, median)
+    );
+    if let Some(cpu) = cpu.filter(|_| settings.options.parallelism == Parallelism::Off) {
+        println!("updates: {:.2} M per second on the CPU", rate(settings.batch * settings.batches, cpu));
+    }
+    println!(
+        "batch: median {:.3} ms, longest {:.3} ms of {}",
+        median.as_secs_f64() * 1e3,
+        applied[applied.len() - 1].as_secs_f64() * 1e3,
+        applied.len()
+    );
+    println!(
+        "filling the batches: {:.1} ns per change, keys and values made up included",
+        put.as_secs_f64() * 1e9 / (settings.batch * settings.batches) as f64
+    );
+    println!("undo: {:.2} M/s", rate(settings.batch * (settings.batches / 4), undone));
+    report_memory(&tree);
+    println!("root {}", tree.root());
+}

@@ -1,0 +1,153 @@
+//! The nodes of the heaps whose children changed, hashed level by level from the deepest up.
+
+use crate::arena::{Line, prefetch};
+use crate::hash::{EMPTY, Hash};
+use crate::simd::{LANES, Lanes};
+use crate::subtree::Subtree;
+
+/// A line of a heap whose node must be computed anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Dirty {
+    heap: u32,
+    line: u32,
+}
+
+/// Dirty lines by level. Level `l` holds the lines `2^(l-1) .. 2^l`.
+#[derive(Debug, Default)]
+pub(crate) struct Levels {
+    lists: Vec<Vec<Dirty>>,
+}
+
+/// One heap or several, and what lies below them.
+pub(crate) trait Heaps {
+    fn lines(&self, heap: usize) -> &[Line];
+    fn lines_mut(&mut self, heap: usize) -> &mut [Line];
+    /// Whether exactly one leaf lies below a node at the bottom of the heap.
+    fn is_leaf_below(&self, heap: usize, node: usize) -> bool;
+}
+
+impl Heaps for [Subtree] {
+    fn lines(&self, heap: usize) -> &[Line] {
+        self[heap].heap()
+    }
+
+    fn lines_mut(&mut self, heap: usize) -> &mut [Line] {
+        self[heap].heap_mut()
+    }
+
+    fn is_leaf_below(&self, heap: usize, node: usize) -> bool {
+        let subtree = &self[heap];
+        subtree.leaves(node - subtree.bucket_count()).len() == 1
+    }
+}
+
+/// Writes a node of a heap.
+#[inline]
+pub(crate) fn set_node(lines: &mut [Line], node: usize, hash: &Hash) {
+    lines[node >> 1].halves[node & 1] = *hash;
+}
+
+/// Whether a node that is not empty stands for exactly one leaf. Ends at the first line with two children.
+fn is_leaf<H: Heaps + ?Sized>(heaps: &H, heap: usize, mut node: usize) -> bool {
+    let lines = heaps.lines(heap);
+    while node < lines.len() {
+        let [left, right] = &lines[node].halves;
+        if *left != EMPTY && *right != EMPTY {
+            return false;
+        }
+        node = 2 * node + usize::from(*left == EMPTY);
+    }
+    heaps.is_leaf_below(heap, node)
+}
+
+/// The node of a line that has at most one leaf below it, so that it is not hashed: `H2`.
+#[inline]
+fn lone<H: Heaps + ?Sized>(heaps: &H, heap: usize, line: usize) -> Option<Hash> {
+    let [left, right] = &heaps.lines(heap)[line].halves;
+    match (*left == EMPTY, *right == EMPTY) {
+        (false, false) => None,
+        (true, true) => Some(EMPTY),
+        (true, false) => is_leaf(heaps, heap, 2 * line + 1).then_some(*right),
+        (false, true) => is_leaf(heaps, heap, 2 * line).then_some(*left),
+    }
+}
+
+impl Levels {
+    /// Marks the parent of a node at the bottom of a heap of `depth` levels. Marks of one heap must come in
+    /// ascending order: a line that is marked twice in a row is hashed once.
+    #[inline]
+    pub(crate) fn mark(&mut self, heap: usize, depth: u32, node: usize) {
+        if depth == 0 {
+            return;
+        }
+        while self.lists.len() <= depth as usize {
+            self.lists.push(Vec::new());
+        }
+        push(&mut self.lists[depth as usize], Dirty { heap: heap as u32, line: (node >> 1) as u32 });
+    }
+
+    /// Forgets the marks of a heap, which must be the last that was marked at this depth.
+    pub(crate) fn forget(&mut self, heap: usize, depth: u32) {
+        if let Some(list) = self.lists.get_mut(depth as usize) {
+            while list.last().is_some_and(|dirty| dirty.heap as usize == heap) {
+                list.pop();
+            }
+        }
+    }
+
+    /// Computes everything above the marks and forgets them.
+    pub(crate) fn lift<H: Heaps + ?Sized>(&mut self, lanes: Lanes, ahead: usize, heaps: &mut H) {
+        for level in (1..self.lists.len()).rev() {
+            let mut list = std::mem::take(&mut self.lists[level]);
+            let mut waiting = [Dirty { heap: 0, line: 0 }; LANES];
+            let mut count = 0;
+            for (i, &dirty) in list.iter().enumerate() {
+                if ahead > 0
+                    && let Some(next) = list.get(i + ahead)
+                {
+                    prefetch(heaps.lines(next.heap as usize), next.line as usize);
+                }
+                let (heap, line) = (dirty.heap as usize, dirty.line as usize);
+                if let Some(hash) = lone(heaps, heap, line) {
+                    set_node(heaps.lines_mut(heap), line, &hash);
+                } else {
+                    waiting[count] = dirty;
+                    count += 1;
+                }
+                if count == LANES {
+                    hash_waiting(lanes, &waiting, count, heaps);
+                    count = 0;
+                }
+                if level > 1 {
+                    push(&mut self.lists[level - 1], Dirty { line: dirty.line >> 1, ..dirty });
+                }
+            }
+            if count > 0 {
+                // The lanes that are left over repeat the first line; nobody reads what they give.
+                let first = waiting[0];
+                waiting[count..].fill(first);
+                hash_waiting(lanes, &waiting, count, heaps);
+            }
+            list.clear();
+            self.lists[level] = list;
+        }
+    }
+}
+
+#[inline]
+fn push(list: &mut Vec<Dirty>, dirty: Dirty) {
+    if list.last() != Some(&dirty) {
+        list.push(dirty);
+    }
+}
+
+#[inline]
+fn hash_waiting<H: Heaps + ?Sized>(lanes: Lanes, waiting: &[Dirty; LANES], count: usize, heaps: &mut H) {
+    let mut out = [EMPTY; LANES];
+    let input: [&Line; LANES] =
+        std::array::from_fn(|i| &heaps.lines(waiting[i].heap as usize)[waiting[i].line as usize]);
+    lanes.gathered(&input, &mut out);
+    for (dirty, hash) in waiting[..count].iter().zip(&out) {
+        set_node(heaps.lines_mut(dirty.heap as usize), dirty.line as usize, hash);
+    }
+}

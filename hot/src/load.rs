@@ -1,0 +1,120 @@
+//! Building a tree from a whole state at once.
+
+use std::sync::Arc;
+
+use crate::arena::{Line, Lines, Pool};
+use crate::batch::Batch;
+use crate::hash::{EMPTY, leaf};
+use crate::hash::{KeyHash, prefix};
+use crate::options::Options;
+use crate::simd::Lanes;
+use crate::subtree::BLOCK;
+use crate::tree::HotTree;
+
+/// Changes that are hashed together: enough for the lanes, few enough for the first cache.
+const CHUNK: usize = 256;
+
+/// Collects a state in any order of keys and builds its tree in one pass over each subtree.
+///
+/// # Cost
+/// Three hashes per key as it is pushed and some three when it is finished. While it loads, a leaf takes 64
+/// bytes; a subtree's are given back as soon as it is built.
+#[derive(Debug)]
+pub struct Loader {
+    tree: HotTree,
+    lanes: Lanes,
+    waiting: Batch,
+    hashed: Vec<Line>,
+    leaves: Vec<Stage>,
+}
+
+/// The leaves of one subtree, in the order they were given, in blocks of the pool that the subtrees are built
+/// from: what the stage gives back the tree takes, and loading needs little more than the tree itself.
+#[derive(Debug, Default)]
+pub(crate) struct Stage {
+    blocks: Vec<Lines>,
+    len: usize,
+}
+
+impl Stage {
+    fn push(&mut self, pool: &Arc<Pool>, leaf: Line) {
+        if self.len.is_multiple_of(BLOCK) {
+            self.blocks.push(pool.lines(BLOCK));
+        }
+        self.blocks[self.len / BLOCK][self.len % BLOCK] = leaf;
+        self.len += 1;
+    }
+
+    /// The leaves in a row; the blocks are given back one by one.
+    pub(crate) fn into_leaves(self) -> Vec<Line> {
+        let mut leaves = Vec::with_capacity(self.len);
+        for block in self.blocks {
+            let len = BLOCK.min(self.len - leaves.len());
+            leaves.extend_from_slice(&block[..len]);
+        }
+        leaves
+    }
+}
+
+impl Loader {
+    /// A loader of a tree with these options.
+    pub fn new(options: Options) -> Self {
+        let tree = HotTree::new(options);
+        let lanes = Lanes::new(options.hash_backend);
+        let leaves = std::iter::repeat_with(Stage::default).take(options.subtree_roots.count()).collect();
+        Self { tree, lanes, waiting: Batch::new(), hashed: Vec::new(), leaves }
+    }
+
+    /// Adds a key with its value. Of a key that is given twice the last value counts.
+    ///
+    /// # Panics
+    /// When the domain name is longer than [`DOMAIN_LEN_MAX`](crate::DOMAIN_LEN_MAX).
+    pub fn push(&mut self, domain: &str, key: &[u8], value: &[u8]) {
+        self.waiting.put(domain, key, value);
+        if self.waiting.len() == CHUNK {
+            self.flush();
+        }
+    }
+
+    /// Adds a leaf whose hashes are known: of the tree key ([`tree_key`](crate::tree_key)), and of the value
+    /// ([`value_hash`](crate::value_hash)).
+    pub fn push_hashed(&mut self, key: KeyHash, value_hash: &[u8; 32]) {
+        self.flush();
+        self.add(Line { halves: [key.0, leaf(&key, value_hash)] });
+    }
+
+    /// Builds the tree.
+    pub fn finish(mut self) -> HotTree {
+        self.flush();
+        self.tree.fill(self.leaves);
+        self.tree
+    }
+
+    fn flush(&mut self) {
+        let mut hashed = std::mem::take(&mut self.hashed);
+        hashed.resize(self.waiting.len(), Line { halves: [EMPTY; 2] });
+        self.waiting.hash(self.lanes, 0, &mut hashed);
+        self.waiting.clear();
+        for leaf in &hashed {
+            self.add(*leaf);
+        }
+        self.hashed = hashed;
+    }
+
+    fn add(&mut self, leaf: Line) {
+        let subtree = prefix(&leaf.halves[0]) >> 1 >> (63 - self.tree.options().subtree_roots.bits());
+        self.leaves[subtree as usize].push(self.tree.pool(), leaf);
+    }
+}
+
+impl HotTree {
+    /// Builds the tree of the given state: domain, key, value, in any order; see [`Loader`].
+    pub fn load<'a>(
+        options: Options,
+        state: impl IntoIterator<Item = (&'a str, &'a [u8], &'a [u8])>,
+    ) -> Self {
+        let mut loader = Loader::new(options);
+        state.into_iter().for_each(|(domain, key, value)| loader.push(domain, key, value));
+        loader.finish()
+    }
+}

@@ -1,0 +1,120 @@
+//! The knobs of the tree. None of them changes a root; each has a figure in `examples/updates.rs`.
+
+use std::num::NonZeroUsize;
+
+use crate::simd::HashBackend;
+
+/// How a tree works. The default is what was measured to be the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// How many threads take part in one batch.
+    pub parallelism: Parallelism,
+    /// Which instructions hash.
+    pub hash_backend: HashBackend,
+    /// How many subtrees the tree is cut into: the unit of work and of growth.
+    pub subtree_roots: SubtreeRoots,
+    /// How far ahead of the work memory is asked for.
+    pub prefetch: Prefetch,
+    /// Whether 2 MiB pages are asked for.
+    pub huge_pages: HugePages,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Self {
+            parallelism: if threads.get() == 1 { Parallelism::Off } else { Parallelism::Threads(threads) },
+            hash_backend: HashBackend::Auto,
+            subtree_roots: SubtreeRoots::default(),
+            prefetch: Prefetch::default(),
+            huge_pages: HugePages::Ask,
+        }
+    }
+}
+
+/// How many threads take part in a batch. Lookups and proofs never use more than the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parallelism {
+    /// The calling thread alone.
+    Off,
+    /// A pool of this many, started at the first batch that is large enough to gain from it.
+    Threads(NonZeroUsize),
+}
+
+impl Parallelism {
+    pub(crate) fn threads(self) -> usize {
+        match self {
+            Self::Off => 1,
+            Self::Threads(threads) => threads.get(),
+        }
+    }
+}
+
+/// The number of subtrees: a power of two, so that the first bits of a key hash name its subtree.
+///
+/// More subtrees grow in smaller steps and split more evenly between threads; fewer leave less above them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubtreeRoots(u32);
+
+impl SubtreeRoots {
+    /// The most bits: beyond, the subtrees' own bookkeeping outweighs what it buys.
+    pub const BITS_MAX: u32 = 12;
+
+    /// `2^bits` subtrees; `bits` is cut to [`Self::BITS_MAX`].
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(if bits < Self::BITS_MAX { bits } else { Self::BITS_MAX })
+    }
+
+    /// The number of leading key hash bits that name a subtree.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// The number of subtrees.
+    pub const fn count(self) -> usize {
+        1 << self.0
+    }
+}
+
+impl Default for SubtreeRoots {
+    /// 256: at 2^24 keys a subtree is some 6 MiB, which is copied in a few milliseconds when it grows.
+    fn default() -> Self {
+        Self::from_bits(8)
+    }
+}
+
+/// How many changes ahead of the one at work the memory of a change is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefetch {
+    /// Every change waits for its own memory.
+    Off,
+    /// Memory is asked for this many changes ahead.
+    Ahead(NonZeroUsize),
+}
+
+impl Prefetch {
+    pub(crate) fn distance(self) -> usize {
+        match self {
+            Self::Off => 0,
+            Self::Ahead(distance) => distance.get(),
+        }
+    }
+}
+
+impl Default for Prefetch {
+    /// 8: a change touches some five lines in a row, and about 40 lines on their way are what the memory serves
+    /// at once; farther ahead was slower in `examples/updates.rs`.
+    fn default() -> Self {
+        Self::Ahead(NonZeroUsize::new(8).unwrap_or(NonZeroUsize::MIN))
+    }
+}
+
+/// Whether the arena asks for 2 MiB pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugePages {
+    /// Ordinary pages.
+    Off,
+    /// Ask with `MADV_HUGEPAGE`; ordinary pages where the system does not give them.
+    Ask,
+}

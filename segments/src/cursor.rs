@@ -1,0 +1,309 @@
+//! Walks a segment in both directions, and passes over all of it.
+
+use crate::builder::separator;
+use crate::codec::PageBuf;
+use crate::entry::{Entry, EntrySource, KEY_LEN_MAX, Value};
+use crate::error::{Error, Reason};
+use crate::page::{Page, Shape, Stored, Walk, shared_len};
+use crate::segment::{Loaded, Segment};
+use crate::span::{PageSpan, Pivot, PivotSink, Separator};
+use crate::step::BlockNumber;
+
+/// A position among the entries of a segment. Allocates when it is made, and once more for the first compressed page.
+///
+/// A new cursor stands before the first entry. An error leaves it behind the last.
+pub struct Cursor<'s, D> {
+    segment: &'s Segment<D>,
+    buf: PageBuf,
+    place: Place,
+    page: u64,
+    shape: Shape,
+    plain: Option<&'s [u8]>,
+    walk: Walk,
+    key: Vec<u8>,
+    value: Held<'s>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Before,
+    At,
+    After,
+}
+
+/// The value of the entry that a cursor stands on, as far as it does not borrow from the cursor.
+#[derive(Clone, Copy)]
+enum Held<'s> {
+    InPage,
+    Is(Value<'s>),
+}
+
+impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
+    /// The entry that the cursor stands on, or `None` before the first and behind the last.
+    #[inline]
+    pub fn entry(&self) -> Option<Entry<'_>> {
+        if self.place != Place::At {
+            return None;
+        }
+        let value = match self.value {
+            Held::Is(value) => value,
+            Held::InPage => Value::Inline(self.view().value_bytes(&self.walk.entry)),
+        };
+        Some(Entry { key: &self.key, block: self.walk.entry.block, value })
+    }
+
+    /// Goes to the first entry. `false`: there is none.
+    pub fn seek_first(&mut self) -> Result<bool, Error> {
+        self.place = Place::After;
+        self.enter_page(0)
+    }
+
+    /// Goes to the last entry. `false`: there is none.
+    pub fn seek_last(&mut self) -> Result<bool, Error> {
+        self.place = Place::After;
+        match self.segment.summary().pages.checked_sub(1) {
+            Some(last) => self.enter_page_backward(last),
+            None => Ok(false),
+        }
+    }
+
+    /// Goes to the first entry at or after the position `(key, at)`: the newest version of `key` at or below `at`
+    /// if there is one, else the first entry of a greater key. `false`: there is none.
+    ///
+    /// # Cost
+    /// Looks at log2(pages) pages: with a pivot index, [`Cursor::seek_in`] looks at one.
+    pub fn seek(&mut self, key: &[u8], at: BlockNumber) -> Result<bool, Error> {
+        self.place = Place::After;
+        let Some(last) = self.segment.summary().pages.checked_sub(1) else { return Ok(false) };
+        self.seek_in(PageSpan { first: 0, last, restart: 0 }, key, at)
+    }
+
+    /// Goes to the first entry at or after the position `(key, at)`, which lies in `span` or just behind it.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a damaged page, [`Error::Mismatch`] for a span that the segment does not have.
+    pub fn seek_in(&mut self, span: PageSpan, key: &[u8], at: BlockNumber) -> Result<bool, Error> {
+        self.place = Place::After;
+        self.segment.check_span(span)?;
+        let page = self.segment.page_of(span, key, at, &mut self.buf)?;
+        let loaded = self.load(page)?;
+        let hint = self.segment.hint_in(span, page, &loaded)?;
+        let view = loaded.page(&self.buf);
+        let group = match key.strip_prefix(view.prefix()) {
+            Some(rest) => view.group_of(hint, rest, at)?.unwrap_or(hint),
+            None if key < view.prefix() => hint,
+            None => loaded.shape.restarts() - 1,
+        };
+        let mut walk = Walk::start(&view, group, &mut self.key)?;
+        while (self.key.as_slice(), at) < (key, walk.entry.block) {
+            if !walk.next(&view, &mut self.key)? {
+                return self.enter_page(page + 1);
+            }
+        }
+        self.walk = walk;
+        self.arrive()
+    }
+
+    /// Goes to the next entry. `false`: the cursor stands behind the last.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an entry borrows from the cursor: no iterator can give it"
+    )]
+    #[inline]
+    pub fn next(&mut self) -> Result<bool, Error> {
+        match self.place {
+            Place::Before => return self.seek_first(),
+            Place::After => return Ok(false),
+            Place::At => self.place = Place::After,
+        }
+        let body = self.plain.unwrap_or_else(|| self.buf.body());
+        if self.walk.next(&Page::with_shape(self.shape, body), &mut self.key)? {
+            return self.arrive();
+        }
+        self.enter_page(self.page + 1)
+    }
+
+    /// Goes to the entry before. `false`: the cursor stands before the first.
+    pub fn prev(&mut self) -> Result<bool, Error> {
+        match self.place {
+            Place::After => return self.seek_last(),
+            Place::Before => return Ok(false),
+            Place::At => self.place = Place::After,
+        }
+        let body = self.plain.unwrap_or_else(|| self.buf.body());
+        if self.walk.prev(&Page::with_shape(self.shape, body), &mut self.key)? {
+            return self.arrive();
+        }
+        if let Some(page) = self.page.checked_sub(1) {
+            return self.enter_page_backward(page);
+        }
+        self.place = Place::Before;
+        Ok(false)
+    }
+
+    fn new(segment: &'s Segment<D>) -> Self {
+        Self {
+            segment,
+            buf: PageBuf::default(),
+            place: Place::Before,
+            page: 0,
+            shape: Shape::default(),
+            plain: Some(&[]),
+            walk: Walk::default(),
+            key: Vec::with_capacity(KEY_LEN_MAX),
+            value: Held::Is(Value::Deletion),
+        }
+    }
+
+    #[inline]
+    fn view(&self) -> Page<'_> {
+        Page::with_shape(self.shape, self.plain.unwrap_or_else(|| self.buf.body()))
+    }
+
+    fn load(&mut self, page: u64) -> Result<Loaded<'s>, Error> {
+        let loaded = self.segment.load(page, &mut self.buf)?;
+        (self.page, self.shape, self.plain) = (page, loaded.shape, loaded.plain);
+        Ok(loaded)
+    }
+
+    fn enter_page(&mut self, page: u64) -> Result<bool, Error> {
+        if page >= self.segment.summary().pages {
+            return Ok(false);
+        }
+        let loaded = self.load(page)?;
+        self.walk = Walk::start(&loaded.page(&self.buf), 0, &mut self.key)?;
+        self.arrive()
+    }
+
+    fn enter_page_backward(&mut self, page: u64) -> Result<bool, Error> {
+        let loaded = self.load(page)?;
+        self.walk = Walk::last(&loaded.page(&self.buf), &mut self.key)?;
+        self.arrive()
+    }
+
+    /// Takes the value of the entry that the walk found, so that [`Cursor::entry`] cannot fail.
+    #[inline]
+    fn arrive(&mut self) -> Result<bool, Error> {
+        let view = self.view();
+        self.value = match view.value(&self.walk.entry)? {
+            Stored::Inline(_) => Held::InPage,
+            Stored::Deletion => Held::Is(Value::Deletion),
+            Stored::Overflow(reference) => Held::Is(Value::Overflow(self.segment.blob(&reference, &view)?)),
+        };
+        self.place = Place::At;
+        Ok(true)
+    }
+}
+
+impl<D: AsRef<[u8]>> EntrySource for Cursor<'_, D> {
+    #[inline]
+    fn entry(&self) -> Option<Entry<'_>> {
+        Cursor::entry(self)
+    }
+
+    #[inline]
+    fn advance(&mut self) -> Result<(), Error> {
+        self.next().map(drop)
+    }
+}
+
+impl<D: AsRef<[u8]>> Segment<D> {
+    /// A cursor before the first entry.
+    pub fn cursor(&self) -> Cursor<'_, D> {
+        Cursor::new(self)
+    }
+
+    /// Offers the pivots that the builder of this segment offered, in the same order: what a reindex reads.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a damaged page, or the sink's own.
+    pub fn offer_pivots(&self, sink: &mut impl PivotSink) -> Result<(), Error> {
+        let (mut ordinal, mut before) = (0, None);
+        let mut keys = KeyPair::default();
+        let mut buf = PageBuf::default();
+        for page in 0..self.summary().pages {
+            let loaded = self.load(page, &mut buf)?;
+            let view = loaded.page(&buf);
+            let mut count = 0;
+            for group in 0..view.shape.restarts() {
+                let end = view.group_at(group + 1)?;
+                let mut entry = view.restart_entry(group)?;
+                let shared = keys.restart(view.prefix(), view.suffix(&entry));
+                let separator = match before {
+                    Some(before) => separator(&keys.key, shared, before),
+                    None => Separator { key: &[], before: None },
+                };
+                sink.pivot(&Pivot { separator, page, restart: group as u16, ordinal })?;
+                let mut in_group = 1;
+                while entry.end() < end {
+                    entry = view.entry_at(entry.end(), entry.block)?;
+                    keys.extend(view.shape.prefix_len() + entry.shared(), view.suffix(&entry));
+                    in_group += 1;
+                }
+                before = Some(entry.block);
+                ordinal += in_group;
+                count += in_group;
+            }
+            if count != view.shape.count() as u64 {
+                return Err(view.damaged(Reason::Count));
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` with each distinct key, in order: what rebuilding a filter reads.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a damaged page, or the visitor's own.
+    pub fn for_each_key(&self, mut visit: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
+        let mut keys = KeyPair::default();
+        let mut buf = PageBuf::default();
+        let mut is_first = true;
+        for page in 0..self.summary().pages {
+            let loaded = self.load(page, &mut buf)?;
+            let view = loaded.page(&buf);
+            for group in 0..view.shape.restarts() {
+                let end = view.group_at(group + 1)?;
+                let mut entry = view.restart_entry(group)?;
+                let shared = keys.restart(view.prefix(), view.suffix(&entry));
+                if is_first || shared < keys.key.len() {
+                    visit(&keys.key)?;
+                    is_first = false;
+                }
+                while entry.end() < end {
+                    entry = view.entry_at(entry.end(), entry.block)?;
+                    let suffix = view.suffix(&entry);
+                    if !suffix.is_empty() {
+                        keys.extend(view.shape.prefix_len() + entry.shared(), suffix);
+                        visit(&keys.key)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The key before and the key that a restart begins with.
+#[derive(Default)]
+struct KeyPair {
+    key: Vec<u8>,
+    fresh: Vec<u8>,
+}
+
+impl KeyPair {
+    /// Takes the whole key at a restart and returns what it shares with the key before.
+    fn restart(&mut self, prefix: &[u8], suffix: &[u8]) -> usize {
+        self.fresh.clear();
+        self.fresh.extend_from_slice(prefix);
+        self.fresh.extend_from_slice(suffix);
+        std::mem::swap(&mut self.key, &mut self.fresh);
+        shared_len(&self.key, &self.fresh)
+    }
+
+    #[inline]
+    fn extend(&mut self, shared: usize, suffix: &[u8]) {
+        self.key.truncate(shared);
+        self.key.extend_from_slice(suffix);
+    }
+}

@@ -1,0 +1,155 @@
+//! Several sorted inputs as one.
+//!
+//! A tree of losers: each inner node keeps the input that lost the comparison there, so that after the winner moved
+//! on only its own path is played again, log2(k) comparisons.
+
+use std::cmp::Ordering;
+
+use crate::entry::{Entry, EntrySource, describe};
+use crate::error::Error;
+
+/// Gives the entries of all its sources in one order. Pure: holds nothing of an entry.
+pub struct MergeCursor<S> {
+    sources: Vec<S>,
+    /// `losers[0]` is the winner of all; node n has the children 2n and 2n + 1, source i the place `sources.len() + i`.
+    losers: Vec<usize>,
+}
+
+impl<S: EntrySource> MergeCursor<S> {
+    /// Merges sources, each of which stands on its first entry (or behind its last).
+    ///
+    /// # Errors
+    /// [`Error::OutOfOrder`] when two sources stand on the same key and block.
+    pub fn new(sources: Vec<S>) -> Result<Self, Error> {
+        let count = sources.len();
+        let mut this = Self { sources, losers: vec![0; count] };
+        let mut winners = vec![0; 2 * count];
+        for node in (1..2 * count).rev() {
+            if node >= count {
+                winners[node] = node - count;
+                continue;
+            }
+            let (left, right) = (winners[2 * node], winners[2 * node + 1]);
+            let is_left = this.precedes(left, right)?;
+            (winners[node], this.losers[node]) = if is_left { (left, right) } else { (right, left) };
+        }
+        if count > 0 {
+            this.losers[0] = winners[1];
+        }
+        Ok(this)
+    }
+
+    /// The sources back, each on its next entry.
+    pub fn into_sources(self) -> Vec<S> {
+        self.sources
+    }
+
+    /// The index of the source that the current entry comes from.
+    pub fn source(&self) -> Option<usize> {
+        self.entry().map(|_| self.losers[0])
+    }
+
+    /// Whether source `left` comes out before source `right`. A source behind its end comes last.
+    #[inline]
+    fn precedes(&self, left: usize, right: usize) -> Result<bool, Error> {
+        let (Some(a), Some(b)) = (self.sources[left].entry(), self.sources[right].entry()) else {
+            return Ok(self.sources[left].entry().is_some());
+        };
+        match a.key.cmp(b.key).then(b.block.cmp(&a.block)) {
+            Ordering::Less => Ok(true),
+            Ordering::Greater => Ok(false),
+            Ordering::Equal => {
+                let (previous, got) = (describe(a.key, a.block), describe(b.key, b.block));
+                Err(Error::OutOfOrder { previous, got })
+            }
+        }
+    }
+}
+
+impl<S: EntrySource> EntrySource for MergeCursor<S> {
+    #[inline]
+    fn entry(&self) -> Option<Entry<'_>> {
+        self.sources.get(*self.losers.first()?)?.entry()
+    }
+
+    /// Moves the source of the current entry on.
+    ///
+    /// # Errors
+    /// The source's own, or [`Error::OutOfOrder`] when two sources stand on the same key and block.
+    #[inline]
+    fn advance(&mut self) -> Result<(), Error> {
+        let Some(&first) = self.losers.first() else { return Ok(()) };
+        let mut winner = first;
+        self.sources[winner].advance()?;
+        let mut node = (self.sources.len() + winner) >> 1;
+        while node > 0 {
+            if self.precedes(self.losers[node], winner)? {
+                std::mem::swap(&mut self.losers[node], &mut winner);
+            }
+            node >>= 1;
+        }
+        self.losers[0] = winner;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::Value;
+
+    /// Keys of one byte, all at the block given with them.
+    struct List(Vec<(u8, u64)>, usize);
+
+    impl EntrySource for List {
+        fn entry(&self) -> Option<Entry<'_>> {
+            let (key, block) = self.0.get(self.1)?;
+            Some(Entry { key: std::slice::from_ref(key), block: *block, value: Value::Deletion })
+        }
+
+        fn advance(&mut self) -> Result<(), Error> {
+            self.1 += 1;
+            Ok(())
+        }
+    }
+
+    fn merged(lists: &[&[(u8, u64)]]) -> Result<Vec<(u8, u64)>, Error> {
+        let mut cursor = MergeCursor::new(lists.iter().map(|list| List(list.to_vec(), 0)).collect())?;
+        let mut all = Vec::new();
+        while let Some(entry) = cursor.entry() {
+            all.push((entry.key[0], entry.block));
+            cursor.advance()?;
+        }
+        Ok(all)
+    }
+
+    #[test]
+    fn any_number_of_inputs_comes_out_in_one_order() {
+        assert_eq!(merged(&[]).unwrap(), []);
+        assert_eq!(merged(&[&[]]).unwrap(), []);
+        assert_eq!(merged(&[&[], &[(1, 1)], &[]]).unwrap(), [(1, 1)]);
+        for count in 1..9u8 {
+            let lists: Vec<Vec<(u8, u64)>> =
+                (0..count).map(|i| (0..20).map(|key| (key * 7 % 11 + key, u64::from(i))).collect()).collect();
+            let sorted: Vec<Vec<(u8, u64)>> = lists
+                .iter()
+                .map(|list| {
+                    let mut list = list.clone();
+                    list.sort_unstable();
+                    list.dedup();
+                    list
+                })
+                .collect();
+            let mut expected: Vec<_> = sorted.concat();
+            expected.sort_unstable_by_key(|&(key, block)| (key, std::cmp::Reverse(block)));
+            let lists: Vec<_> = sorted.iter().map(Vec::as_slice).collect();
+            assert_eq!(merged(&lists).unwrap(), expected, "{count} lists");
+        }
+    }
+
+    #[test]
+    fn one_version_in_two_inputs_is_refused() {
+        let result = merged(&[&[(1, 5), (2, 5)], &[(1, 6), (2, 5)], &[(3, 1)]]);
+        assert!(matches!(result, Err(Error::OutOfOrder { .. })));
+    }
+}

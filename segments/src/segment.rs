@@ -1,0 +1,249 @@
+//! Reads a segment from its bytes, wherever they are: mapped, in memory, or fetched.
+
+use std::ops::Range;
+
+use zstd::zstd_safe::DDict;
+
+use crate::checksum::{PageChecks, Salt, crc64, is_sealed};
+use crate::codec::PageBuf;
+use crate::entry::{Value, Version};
+use crate::error::{Corruption, Error, Part, Reason};
+use crate::frame::{Frame, Kind, PAGE_SIZE};
+use crate::overflow::{Blob, RUN_ENTRY_LEN, RunTable, blob_at};
+use crate::page::{Lookup, OverflowRef, PAGE_HEADER_LEN, Page, PageHeader, Shape, Stored, damaged};
+use crate::span::PageSpan;
+use crate::step::BlockNumber;
+use crate::summary::{Located, SegmentSummary, Tables};
+
+/// A segment, open for reading. Shared by any number of threads where `D` can be.
+///
+/// Holds the summary, the run table, the dictionary, and one bit per page; everything else stays in `data`.
+pub struct Segment<D> {
+    data: D,
+    salt: Salt,
+    summary: SegmentSummary,
+    runs: RunTable,
+    dictionary: Option<DDict<'static>>,
+    checks: PageChecks,
+}
+
+/// A page whose checksum held. Its body lies in the segment, or in the [`PageBuf`] that it was loaded with.
+#[derive(Clone, Copy)]
+pub(crate) struct Loaded<'s> {
+    pub(crate) shape: Shape,
+    pub(crate) plain: Option<&'s [u8]>,
+}
+
+impl<'s> Loaded<'s> {
+    #[inline]
+    pub(crate) fn page<'a>(&self, buf: &'a PageBuf) -> Page<'a>
+    where
+        's: 'a,
+    {
+        Page::with_shape(self.shape, self.plain.unwrap_or_else(|| buf.body()))
+    }
+}
+
+impl<D: AsRef<[u8]>> Segment<D> {
+    /// Opens a segment: reads header, footer, run table and dictionary, and no data page.
+    ///
+    /// # Cost
+    /// Two pages, and the tables where there are any: 16 bytes per 8 MiB of large values, a dictionary of at most 16 KiB.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] with the part that is damaged, [`Error::Unsupported`] for a newer version,
+    /// [`Error::Mismatch`] for a file of another kind.
+    pub fn open(data: D) -> Result<Self, Error> {
+        let bytes = data.as_ref();
+        let frame = Frame::parse(bytes, Kind::Segment)?;
+        let footer_at = frame.summary.len - PAGE_SIZE as u64;
+        let footer = |reason| Error::from(Corruption { part: Part::Footer, offset: footer_at, reason });
+        let (domain, steps) = (&frame.header.domain, frame.header.steps);
+        let (summary, tables) = SegmentSummary::parse(frame.payload, frame.summary, domain, steps)
+            .ok_or_else(|| footer(Reason::Field))?;
+        let Tables { runs, dictionary } = tables;
+        // Header, data pages, runs, run table, dictionary, footer, each on its own pages, nothing between.
+        let run_bytes = located(bytes, &runs, Part::RunTable)?;
+        if !run_bytes.len().is_multiple_of(RUN_ENTRY_LEN) || summary.pages > footer_at / PAGE_SIZE as u64 {
+            return Err(footer(Reason::Field));
+        }
+        let run_table = RunTable::parse(run_bytes, summary.pages).ok_or_else(|| {
+            Error::from(Corruption { part: Part::RunTable, offset: runs.offset, reason: Reason::Field })
+        })?;
+        let dictionary_bytes = located(bytes, &dictionary, Part::Dictionary)?;
+        let page = PAGE_SIZE as u64;
+        let runs_at = (1 + summary.pages + run_table.pages()) * page;
+        let dictionary_at = runs_at + runs.len.next_multiple_of(page);
+        let in_place = runs.offset == runs_at
+            && dictionary.offset == dictionary_at
+            && dictionary_at + dictionary.len.next_multiple_of(page) == footer_at
+            && summary.overflow_bytes == run_table.len();
+        if !in_place {
+            return Err(footer(Reason::Length));
+        }
+        let salt = frame.salt;
+        let dictionary = (!dictionary_bytes.is_empty()).then(|| DDict::create(dictionary_bytes));
+        let checks = PageChecks::new(summary.pages);
+        Ok(Self { data, salt, summary, runs: run_table, dictionary, checks })
+    }
+
+    /// What the footer says.
+    pub fn summary(&self) -> &SegmentSummary {
+        &self.summary
+    }
+
+    /// The bytes of the file.
+    pub fn data(&self) -> &D {
+        &self.data
+    }
+
+    /// Finds the newest version of `key` at or below block `at` among the pages of `span`.
+    ///
+    /// `None`: the key has no such version there. The span comes from the pivot index of this segment, which
+    /// answers for it being the right one.
+    ///
+    /// # Cost
+    /// One page for a span of one. For n pages, the first bytes of about log2(n) of them besides, and one more
+    /// where the answer is the first entry of the page behind. Allocates nothing but `buf`, and that only
+    /// for the first compressed page.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a damaged page, [`Error::Mismatch`] for a span that this segment does not have.
+    #[inline]
+    pub fn get_in<'a>(
+        &'a self,
+        span: PageSpan,
+        key: &[u8],
+        at: BlockNumber,
+        buf: &'a mut PageBuf,
+    ) -> Result<Option<Version<'a>>, Error> {
+        self.check_span(span)?;
+        let mut page = span.first;
+        if span.first != span.last {
+            page = self.page_of(span, key, at, buf)?;
+        }
+        let mut loaded = self.load(page, buf)?;
+        let hint = self.hint_in(span, page, &loaded)?;
+        let entry = match loaded.page(buf).lookup(hint, key, at)? {
+            Lookup::Hit(entry) => entry,
+            Lookup::Past if page < span.last => {
+                loaded = self.load(page + 1, buf)?;
+                let Some(entry) = loaded.page(buf).first_if(key)? else { return Ok(None) };
+                entry
+            }
+            Lookup::Miss | Lookup::Past => return Ok(None),
+        };
+        let view = loaded.page(buf);
+        let value = match view.value(&entry)? {
+            Stored::Deletion => Value::Deletion,
+            Stored::Inline(bytes) => Value::Inline(bytes),
+            Stored::Overflow(reference) => Value::Overflow(self.blob(&reference, &view)?),
+        };
+        Ok(Some(Version { block: entry.block, value }))
+    }
+
+    /// The bytes of the file that hold the pages of a span: what to have fetched before a lookup.
+    ///
+    /// Pages that the segment does not have are left out.
+    pub fn file_range(&self, span: PageSpan) -> Range<u64> {
+        let Some(last_page) = self.summary.pages.checked_sub(1) else { return 0..0 };
+        let (first, last) = (span.first.min(last_page), span.last.min(last_page));
+        let page = PAGE_SIZE as u64;
+        self.runs.file_page(first) * page..(self.runs.file_page(last) + 1) * page
+    }
+
+    /// Loads a page: checks it the first time, decodes it where it is compressed.
+    #[inline]
+    pub(crate) fn load(&self, page: u64, buf: &mut PageBuf) -> Result<Loaded<'_>, Error> {
+        let number = self.runs.file_page(page);
+        let offset = number * PAGE_SIZE as u64;
+        let bytes = self.data.as_ref().get(offset as usize..).and_then(|rest| rest.get(..PAGE_SIZE));
+        let bytes = bytes.ok_or_else(|| damaged(offset, Reason::Length))?;
+        if !self.checks.ensure(page, || is_sealed(bytes, number, self.salt)) {
+            return Err(damaged(offset, Reason::Checksum));
+        }
+        self.view(bytes, offset, buf)
+    }
+
+    /// Takes a page apart whose checksum was looked at.
+    #[inline]
+    pub(crate) fn view<'s>(
+        &self,
+        bytes: &'s [u8],
+        offset: u64,
+        buf: &mut PageBuf,
+    ) -> Result<Loaded<'s>, Error> {
+        let header = PageHeader::parse(bytes).ok_or_else(|| damaged(offset, Reason::Field))?;
+        let stored = bytes.get(PAGE_HEADER_LEN..PAGE_HEADER_LEN + header.stored_len);
+        let stored = stored.ok_or_else(|| damaged(offset, Reason::Overrun))?;
+        if header.is_compressed() {
+            buf.decode(stored, header.raw_len, self.dictionary.as_ref(), offset)?;
+            let shape = Page::parse(&header, buf.body(), offset)?.shape;
+            return Ok(Loaded { shape, plain: None });
+        }
+        let shape = Page::parse(&header, stored, offset)?.shape;
+        Ok(Loaded { shape, plain: Some(stored) })
+    }
+
+    /// The last page of a span that begins at or before the position, or its first.
+    pub(crate) fn page_of(
+        &self,
+        span: PageSpan,
+        key: &[u8],
+        at: BlockNumber,
+        buf: &mut PageBuf,
+    ) -> Result<u64, Error> {
+        let (mut low, mut high) = (span.first, span.last + 1);
+        while high - low > 1 {
+            let middle = u64::midpoint(low, high);
+            if self.load(middle, buf)?.page(buf).begins_after(key, at)? {
+                high = middle;
+            } else {
+                low = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    /// The restart at which to start in a page of a span.
+    #[inline]
+    pub(crate) fn hint_in(&self, span: PageSpan, page: u64, loaded: &Loaded<'_>) -> Result<usize, Error> {
+        let hint = if page == span.first { span.restart as usize } else { 0 };
+        if hint < loaded.shape.restarts() { Ok(hint) } else { Err(self.no_such_span(span)) }
+    }
+
+    #[inline]
+    pub(crate) fn check_span(&self, span: PageSpan) -> Result<(), Error> {
+        if span.first <= span.last && span.last < self.summary.pages {
+            return Ok(());
+        }
+        Err(self.no_such_span(span))
+    }
+
+    #[cold]
+    fn no_such_span(&self, span: PageSpan) -> Error {
+        let expected = format!("a span of {} pages", self.summary.pages);
+        let found = format!("{}:{}-{}", span.first, span.restart, span.last);
+        Error::Mismatch { what: "page span", expected, found }
+    }
+
+    pub(crate) fn blob(&self, reference: &OverflowRef, page: &Page<'_>) -> Result<Blob<'_>, Error> {
+        blob_at(self.data.as_ref(), &self.runs, reference).ok_or_else(|| page.damaged(Reason::Field))
+    }
+
+    pub(crate) fn runs(&self) -> &RunTable {
+        &self.runs
+    }
+
+    pub(crate) fn salt(&self) -> Salt {
+        self.salt
+    }
+}
+
+/// The bytes of a structure that the footer names, their checksum checked.
+fn located<'a>(bytes: &'a [u8], place: &Located, part: Part) -> Result<&'a [u8], Error> {
+    let corrupt = |reason| Error::from(Corruption { part, offset: place.offset, reason });
+    let end = place.offset.checked_add(place.len).ok_or_else(|| corrupt(Reason::Length))?;
+    let found = bytes.get(place.offset as usize..end as usize).ok_or_else(|| corrupt(Reason::Length))?;
+    if crc64(found) == place.checksum { Ok(found) } else { Err(corrupt(Reason::Checksum)) }
+}

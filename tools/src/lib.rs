@@ -1,0 +1,28 @@
+//! What measures Icecore and what feeds it: workloads, page-cache eviction that is proven, the disk's own floor.
+//!
+//! | module | what it answers |
+//! |---|---|
+//! | [`workload`] | which bytes: the reference dataset and a stream of blocks, exact and seeded |
+//! | [`evict`] | is this file really out of memory |
+//! | [`usage`] | how many page faults did that cost, how much memory, on which machine |
+//! | [`spread`] | how were the measured values spread |
+//! | [`floor`] | what does this disk, or this memory, take for one random read without any of our code |
+//!
+//! Everything here is for the binaries of this package and for `benches`; no library depends on it.
+//!
+//! ```
+//! use icecore_tools::workload::storage::StorageEntries;
+//!
+//! let dataset = StorageEntries::new(200_000);
+//! let first = dataset.iter().next().expect("200,000 entries");
+//! assert_eq!(dataset.pick(&[0]), [first]);
+//! assert_eq!(dataset.iter().len(), 200_000);
+//! ```
+
+#![deny(unsafe_code)]
+
+pub mod evict;
+pub mod floor;
+pub mod spread;
+pub mod usage;
+pub mod workload;

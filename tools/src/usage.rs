@@ -1,0 +1,187 @@
+//! What a measurement cost and where it ran: page faults, memory, and the machine's conditions for the report.
+//!
+//! Faults come from `getrusage`: they count exactly, cost under a microsecond to ask for, and do not depend on how noisy
+//! the machine is. A *major* fault waited for the disk; a *minor* one found its page in memory and only mapped it.
+
+use std::fmt;
+use std::fs;
+use std::ops::Sub;
+use std::path::Path;
+
+use nix::sys::resource::{Usage, UsageWho, getrusage};
+use serde::Serialize;
+
+/// Page faults since the thread or process began, or between two moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Faults {
+    /// Faults that waited for the disk.
+    pub major: u64,
+    /// Faults that found their page in memory.
+    pub minor: u64,
+}
+
+impl Sub for Faults {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self { major: self.major - earlier.major, minor: self.minor - earlier.minor }
+    }
+}
+
+/// The faults of the calling thread so far. Subtract two of them.
+pub fn thread_faults() -> Faults {
+    faults(&usage(UsageWho::RUSAGE_THREAD))
+}
+
+/// The faults of all threads of this process so far.
+pub fn process_faults() -> Faults {
+    faults(&usage(UsageWho::RUSAGE_SELF))
+}
+
+/// The most memory that this process ever had resident, in bytes. File pages that it maps count too.
+pub fn peak_resident_bytes() -> u64 {
+    usage(UsageWho::RUSAGE_SELF).max_rss() as u64 * 1024
+}
+
+/// The memory of this process that is resident now and backed by no file, in bytes; `None` where the system does not say.
+pub fn anonymous_resident_bytes() -> Option<u64> {
+    kilobytes("/proc/self/status", "RssAnon:")
+}
+
+fn usage(who: UsageWho) -> Usage {
+    getrusage(who).expect("getrusage fails only for an unknown argument")
+}
+
+fn faults(usage: &Usage) -> Faults {
+    Faults { major: usage.major_page_faults() as u64, minor: usage.minor_page_faults() as u64 }
+}
+
+/// The machine as far as it explains a figure. What the system does not tell is `unknown`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Conditions {
+    /// The model of the processor.
+    pub cpu: String,
+    /// How many cores this process may use.
+    pub cores: usize,
+    /// The memory of the machine, in bytes.
+    pub memory_bytes: u64,
+    /// The kernel's release.
+    pub kernel: String,
+    /// Type and device of the file system that holds the measured files, as `ext4 on /dev/sda1`.
+    pub file_system: String,
+    /// How much the device reads ahead by default, in KiB; `None` where there is no device behind the file system.
+    pub read_ahead_kib: Option<u64>,
+    /// When anonymous memory gets huge pages: `always`, `madvise` or `never`.
+    pub huge_pages: String,
+}
+
+impl Conditions {
+    /// Reads the conditions of this machine for files at `path`, which must exist.
+    pub fn of(path: &Path) -> Self {
+        let mount = Mount::of(path);
+        Self {
+            cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(unknown),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: kilobytes("/proc/meminfo", "MemTotal:").unwrap_or(0),
+            kernel: read("/proc/sys/kernel/osrelease").unwrap_or_else(unknown),
+            file_system: mount
+                .as_ref()
+                .map_or_else(unknown, |mount| format!("{} on {}", mount.kind, mount.source)),
+            read_ahead_kib: mount.as_ref().and_then(Mount::read_ahead_kib),
+            huge_pages: read("/sys/kernel/mm/transparent_hugepage/enabled")
+                .and_then(|text| Some(text.split_once('[')?.1.split_once(']')?.0.to_owned()))
+                .unwrap_or_else(unknown),
+        }
+    }
+}
+
+impl fmt::Display for Conditions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let memory = self.memory_bytes as f64 / f64::from(1 << 30);
+        writeln!(f, "cpu          {} ({} cores)", self.cpu, self.cores)?;
+        writeln!(f, "memory       {memory:.1} GiB, huge pages {}", self.huge_pages)?;
+        writeln!(f, "kernel       {}", self.kernel)?;
+        write!(f, "file system  {}", self.file_system)?;
+        self.read_ahead_kib.map_or(Ok(()), |kib| write!(f, ", read-ahead {kib} KiB"))
+    }
+}
+
+/// One line of `/proc/self/mountinfo`.
+struct Mount {
+    /// Major and minor number, as `8:1`.
+    device: String,
+    kind: String,
+    source: String,
+}
+
+impl Mount {
+    /// The mount with the longest path that leads to `path`.
+    fn of(path: &Path) -> Option<Self> {
+        let whole = path.canonicalize().ok()?;
+        let table = read("/proc/self/mountinfo")?;
+        let mounts = table.lines().filter_map(|line| {
+            // "36 35 98:0 /mnt1 /mnt2 options ... - kind source options", proc_pid_mountinfo(5).
+            let (front, back) = line.split_once(" - ")?;
+            let front: Vec<&str> = front.split(' ').collect();
+            let (point, mut back) = (Path::new(*front.get(4)?), back.split(' '));
+            let mount =
+                Self { device: front[2].into(), kind: back.next()?.into(), source: back.next()?.into() };
+            whole.starts_with(point).then(|| (point.components().count(), mount))
+        });
+        // Of equal paths the last mount lies on top.
+        mounts.max_by_key(|(depth, _)| *depth).map(|(_, mount)| mount)
+    }
+
+    /// A partition has no queue of its own: it is asked of the disk one folder up.
+    fn read_ahead_kib(&self) -> Option<u64> {
+        let folder = format!("/sys/dev/block/{}", self.device);
+        ["queue/read_ahead_kb", "../queue/read_ahead_kb"]
+            .iter()
+            .find_map(|file| read(&format!("{folder}/{file}"))?.parse().ok())
+    }
+}
+
+fn unknown() -> String {
+    "unknown".into()
+}
+
+fn read(path: &str) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim_end().to_owned())
+}
+
+/// The text behind `name` and a colon in the first line that begins so.
+fn field(path: &str, name: &str) -> Option<String> {
+    let text = read(path)?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+fn kilobytes(path: &str, name: &str) -> Option<u64> {
+    let text = field(path, name)?;
+    Some(text.split(' ').next()?.parse::<u64>().ok()? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touching_new_memory_costs_minor_faults() {
+        let before = thread_faults();
+        // More than an allocator keeps for later: always new from the system.
+        let memory = std::hint::black_box(vec![1u8; 64 << 20]);
+        let faults = thread_faults() - before;
+        assert!(faults.minor >= 4, "{faults:?}");
+        assert!(process_faults().minor >= faults.minor);
+        assert!(peak_resident_bytes() >= memory.len() as u64);
+        assert!(anonymous_resident_bytes().is_none_or(|bytes| bytes >= memory.len() as u64));
+    }
+
+    #[test]
+    fn the_conditions_are_known_on_linux() {
+        let conditions = Conditions::of(Path::new("."));
+        assert!(conditions.cores >= 1 && conditions.memory_bytes > 1 << 20);
+        assert!(conditions.kernel != "unknown" && conditions.file_system.contains(" on "));
+        assert_eq!(conditions.to_string().lines().count(), 4);
+    }
+}
