@@ -38,6 +38,10 @@
 
 #![deny(unsafe_code)]
 
+/// The files of an archive, byte by byte.
+#[doc = include_str!("../FORMAT.md")]
+pub mod format {}
+
 pub mod storage;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -75,7 +79,7 @@ mod tree;
 mod unwind;
 mod verify;
 mod version;
-pub mod wal;
+mod wal;
 
 pub use archive::Archive;
 pub use block::BlockWriter;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use icecore_index::{Density, FilterBits, FilterBuilder, KeyHash, Parallelism, PivotBuilder, Spool};
 use icecore_segments::Entry;
-use icecore_segments::Segment;
 use icecore_segments::checksum::Checksum;
 use icecore_segments::frame::{FileSummary, Kind};
+use icecore_segments::span::{Pivot, PivotSink};
 use icecore_segments::step::StepRange;
 use icecore_segments::{EncodingRule, SegmentBuilder};
 
@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::layout;
 use crate::live::Directory;
 use crate::manifest::{FileRecord, SegmentRecord};
-use crate::storage::{Mapping, SpoolFile, Storage, WriteFile};
+use crate::storage::{Access, Mapping, SpoolFile, Storage, WriteFile};
 
 type Sink = Box<dyn WriteFile>;
 
@@ -180,20 +180,17 @@ fn write_filter(
 }
 
 /// Builds a pivot index of density `m` for an unchanged `.kv`: a new file beside the old one.
-pub(crate) fn rebuild_index(
-    directory: &Directory,
-    record: &SegmentRecord,
-    segment: &Segment<Mapping>,
-    m: Density,
-) -> Result<FileRecord, Error> {
+pub(crate) fn rebuild_index(directory: &Directory, record: &SegmentRecord, m: Density) -> Result<FileRecord, Error> {
     let name = &directory.config.domains[record.domain.index()].name;
+    let kv = directory.open_segment(record, Access::Sequential)?;
+    let segment = kv.view();
     let (file, sink) = NewFile::create(directory, record.domain, record.steps, Kind::PivotIndex)?;
-    let mut pivots = PivotBuilder::new(sink, name, record.steps, m).map_err(|e| file.error(e))?;
-    let kv_error = |e| file_error(&directory.file(record, Kind::Segment), e);
-    segment.offer_pivots(&mut pivots).map_err(kv_error)?;
+    let pivots = PivotBuilder::new(sink, name, record.steps, m).map_err(|e| file.error(e))?;
+    let mut pivots = Releasing { inner: pivots, mapping: segment.data(), seen: 0 };
+    segment.offer_pivots(&mut pivots).map_err(|e| kv.error(e))?;
     let summary = segment.summary();
     let (pivots, sink) =
-        pivots.finish(summary.file.content, summary.pages, summary.entries).map_err(|e| file.error(e))?;
+        pivots.inner.finish(summary.file.content, summary.pages, summary.entries).map_err(|e| file.error(e))?;
     file.keep(sink, pivots.file)
 }
 
@@ -201,12 +198,40 @@ pub(crate) fn rebuild_index(
 pub(crate) fn rebuild_filter(
     directory: &Directory,
     record: &SegmentRecord,
-    segment: &Segment<Mapping>,
     bits: FilterBits,
 ) -> Result<FileRecord, Error> {
+    let kv = directory.open_segment(record, Access::Sequential)?;
+    let segment = kv.view();
     let summary = segment.summary();
     let mut filter = filter_builder(directory, bits, summary.keys)?;
-    let kv_error = |e| file_error(&directory.file(record, Kind::Segment), e);
-    segment.for_each_key(|key| filter.push(KeyHash::of(key))).map_err(kv_error)?;
+    let mut seen = 0u64;
+    let pushed = segment.for_each_key(|key| {
+        seen += 1;
+        if seen.is_multiple_of(RELEASE_EVERY) {
+            segment.data().release();
+        }
+        filter.push(KeyHash::of(key))
+    });
+    pushed.map_err(|e| kv.error(e))?;
     write_filter(directory, record.domain, record.steps, filter, summary.file.content)
+}
+
+/// Entries (or keys, or pivots) of a sequential pass between two releases of what was read: about 50 MB of pages.
+pub(crate) const RELEASE_EVERY: u64 = 1 << 20;
+
+/// Passes pivots on and keeps the pass over their segment from filling memory with its pages.
+struct Releasing<'m, P> {
+    inner: P,
+    mapping: &'m Mapping,
+    seen: u64,
+}
+
+impl<P: PivotSink> PivotSink for Releasing<'_, P> {
+    fn pivot(&mut self, pivot: &Pivot<'_>) -> Result<(), icecore_segments::Error> {
+        if pivot.ordinal - self.seen >= RELEASE_EVERY {
+            self.seen = pivot.ordinal;
+            self.mapping.release();
+        }
+        self.inner.pivot(pivot)
+    }
 }

@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use crate::core::{Core, State};
 use crate::error::Error;
 use crate::layout;
-use crate::live::{Directory, LiveFile, LiveSegment};
+use crate::live::{Directory, LiveSegment};
 use crate::log::{Log, LogFile, create_file};
 use crate::manifest::{Manifest, SegmentRecord};
 use crate::options::{Config, OpenOptions};
@@ -209,7 +209,7 @@ fn open_repairing(
     let bt = match directory.open_index(&record, content) {
         Err(error) if is_rebuildable(&error) => {
             note(&record, Kind::PivotIndex);
-            record.bt = rebuild_index(directory, &record, LiveFile::view(&kv), record.m)?;
+            record.bt = rebuild_index(directory, &record, record.m)?;
             directory.open_index(&record, content)?
         }
         other => other?,
@@ -217,7 +217,7 @@ fn open_repairing(
     let kvei = match directory.open_filter(&record, content) {
         Err(error) if is_rebuildable(&error) => {
             note(&record, Kind::ExistenceFilter);
-            record.kvei = rebuild_filter(directory, &record, LiveFile::view(&kv), record.filter_bits)?;
+            record.kvei = rebuild_filter(directory, &record, record.filter_bits)?;
             directory.open_filter(&record, content)?
         }
         other => other?,

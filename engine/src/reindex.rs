@@ -90,12 +90,12 @@ impl Core {
         let content = record.kv.summary.content;
         let (mut bt, mut kvei) = (Arc::clone(&old.bt), Arc::clone(&old.kvei));
         if everything || record.m != job.m {
-            record.bt = rebuild_index(directory, &record, old.kv.view(), job.m)?;
+            record.bt = rebuild_index(directory, &record, job.m)?;
             record.m = job.m;
             bt = Arc::new(directory.open_index(&record, content)?);
         }
         if everything || record.filter_bits != job.filter_bits {
-            record.kvei = rebuild_filter(directory, &record, old.kv.view(), job.filter_bits)?;
+            record.kvei = rebuild_filter(directory, &record, job.filter_bits)?;
             record.filter_bits = job.filter_bits;
             kvei = Arc::new(directory.open_filter(&record, content)?);
         }

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::live::{Directory, LiveSegment};
 use crate::manifest::SegmentRecord;
 use crate::observer::Observer;
-use crate::output::{SegmentOutput, Shape};
+use crate::output::{RELEASE_EVERY, SegmentOutput, Shape};
 use crate::storage::Access;
 
 /// Entries between two reports of progress.
@@ -52,6 +52,9 @@ pub(crate) fn rewrite<'i>(
         seen += 1;
         if seen % REPORT_EVERY == 0 {
             observer.advance(REPORT_EVERY);
+        }
+        if seen % RELEASE_EVERY == 0 {
+            opened.iter().for_each(|file| file.view().data().release());
         }
         merged.advance().map_err(error)?;
     }

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p icecore-segments --example size -- 5000000`
 
+#![allow(clippy::unwrap_used, reason = "an example ends where a step fails")]
+
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -25,7 +27,7 @@ impl Clock {
     }
 
     fn seconds(&self) -> f64 {
-        (Self::now().0 - self.0).as_secs_f64()
+        Self::now().0.saturating_sub(self.0).as_secs_f64()
     }
 }
 

@@ -1,12 +1,11 @@
 //! Builds a segment in one pass from entries in order.
 //!
 //! ```text
-//! push ─> [head: held back until the encoding is chosen] ─> page being filled ─> page ─> file
-//!   └ large value ─> run being filled ───────────────────────────────────────────> run ─> file
+//! push --> [head: held back until the encoding is chosen] --> page being filled --> page --> file
+//!   `- large value --> run being filled ---------------------------------------------> run --> file
 //! ```
 //!
-//! Holds the head ([`HEAD_LEN`], unless the rule is plain), one page's entries, and the overflow run
-//! ([`RUN_LEN`](crate::overflow::RUN_LEN)), whatever the size of the segment. The bytes are a function of the entries and the rule.
+//! A page is written when it is full, a run when it is; nothing is kept for later but the tables, which are tiny.
 
 use std::io::Write;
 
@@ -22,7 +21,10 @@ use crate::span::{Pivot, PivotSink, Separator};
 use crate::step::{BlockNumber, StepRange};
 use crate::summary::{Located, SegmentSummary, Tables};
 
-/// Takes entries in order and writes a segment; see the [module](self).
+/// Takes entries in order and writes a segment, in one pass and in memory that does not grow with it.
+///
+/// Holds the head ([`HEAD_LEN`], unless the rule is plain), the entries of a page, and an overflow run
+/// ([`RUN_LEN`](crate::RUN_LEN)) with the largest value. The bytes are a function of the entries and the rule.
 ///
 /// Dropped unfinished, it leaves bytes without a footer, which no reader opens.
 pub struct SegmentBuilder<W: Write, P: PivotSink> {

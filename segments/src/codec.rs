@@ -34,8 +34,8 @@ pub enum EncodingRule {
 
 /// What compression has to save, in percent of the pages, before [`EncodingRule::Auto`] chooses it.
 ///
-/// A lookup in a compressed page costs about 10 us of decoding where a plain one costs 0.1 us, so a few
-/// percent are not worth it.
+/// A lookup in a compressed page costs 10 to 30 us of decoding where a plain one costs 0.1 us, so a few percent are not
+/// worth it: the reference dataset, mostly random bytes, would save 1 %; real state saves 41 %.
 pub const AUTO_SAVING_PERCENT: u64 = 8;
 
 /// The bytes of keys and values that a builder holds back to train a dictionary and to choose.
@@ -48,9 +48,15 @@ pub(crate) const DICTIONARY_LEN_MAX: usize = 16 << 10;
 const TRAINING_LEN_MIN: usize = 64 << 10;
 
 /// What a dictionary has to save, in percent of the pages, on entries that it was not trained on.
+///
+/// It pays where long strings recur from page to page and not within one; in neither of the two sets named
+/// at [`LEVEL`] does it.
 const DICTIONARY_SAVING_PERCENT: u64 = 2;
 
-/// The compression level of pages.
+/// The compression level of pages, whatever the rule.
+///
+/// Pages of `git-pebble` (30,481 entries): plain 332, level 3 194, level 9 193, level 19 191, the last at a tenth of the
+/// speed. Storage changes of `eth-mainnet-bal` (22,243 entries): plain 286, level 3 168.
 const LEVEL: i32 = 3;
 
 /// How many times a page is compressed at most before the best of them is taken.
@@ -66,6 +72,8 @@ const COUNT_MAX: usize = u16::MAX as usize - 1;
 const SLIDE_MAX: usize = 8;
 
 /// A byte of a separator, kept in memory by an index, weighs as much as this many bytes of a data page.
+///
+/// On the reference dataset this wastes 0.02 B an entry and takes 4 B of 26 from the separator of a page.
 const SEPARATOR_WEIGHT: usize = 4;
 
 /// Fills pages: takes entries, gives encoded pages.
@@ -170,7 +178,7 @@ impl PageFiller {
             let mut filling = raw_len * STORED_LEN_MAX / stored_len.max(1);
             if stored_len <= STORED_LEN_MAX {
                 (fitting, fitting_len) = (count, stored_len);
-                compressor.keep_trial(&mut self.page, count);
+                compressor.keep_trial(&mut self.page);
             } else {
                 too_many = count;
                 filling -= filling / (2 * SLACK);
@@ -196,7 +204,7 @@ impl PageFiller {
         compressor.expect(raw_len * STORED_LEN_MAX / fitting_len.max(1));
         let slid = self.slide(fitting, raw_len / STORED_LEN_MAX + 1);
         if slid < fitting && compressor.compress(&self.entries, slid)? <= STORED_LEN_MAX {
-            compressor.keep_trial(&mut self.page, slid);
+            compressor.keep_trial(&mut self.page);
             return Ok(Some(slid));
         }
         Ok(Some(fitting))
@@ -244,7 +252,8 @@ impl Compressor {
         Ok(stored_len)
     }
 
-    fn keep_trial(&mut self, page: &mut Vec<u8>, _count: usize) {
+    /// Makes the last trial the page.
+    fn keep_trial(&mut self, page: &mut Vec<u8>) {
         std::mem::swap(page, &mut self.trial);
         page.resize(PAGE_SIZE, 0);
     }

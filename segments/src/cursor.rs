@@ -4,10 +4,11 @@ use crate::builder::separator;
 use crate::codec::PageBuf;
 use crate::entry::{Entry, EntrySource, KEY_LEN_MAX, Value};
 use crate::error::{Error, Reason};
-use crate::page::{Page, Shape, Stored, Walk, shared_len};
+use crate::page::{Page, Shape, Stored, shared_len};
 use crate::segment::{Loaded, Segment};
 use crate::span::{PageSpan, Pivot, PivotSink, Separator};
 use crate::step::BlockNumber;
+use crate::walk::Walk;
 
 /// A position among the entries of a segment. Allocates when it is made, and once more for the first compressed page.
 ///

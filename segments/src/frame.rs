@@ -2,8 +2,9 @@
 //!
 //! The header names the file (kind, format version, domain, step range), so that it can be recognised from its first
 //! bytes; the footer holds what only the end knows (counts, checksums) and ends in the magic, so that
-//! a file that was cut cannot look finished. `FORMAT.md` has the tables. Used by the builders and readers of
-//! `.kv`, `.bt` and `.kvei`.
+//! a file that was cut cannot look finished. Used by the builders and readers of `.kv`, `.bt` and `.kvei`.
+//!
+#![doc = include_str!("../FORMAT.md")]
 
 use std::fmt;
 use std::io::Write;
@@ -30,24 +31,24 @@ pub const PARAMS_LEN_MAX: usize = 64;
 /// The longest kind-specific part of a footer, in bytes.
 pub const PAYLOAD_LEN_MAX: usize = CLOSING_MAGIC_AT - PAYLOAD_AT;
 
-const KIND_AT: usize = 8;
-const VERSION_AT: usize = 10;
-const PAGE_SIZE_AT: usize = 12;
-const STEP_FROM_AT: usize = 16;
-const STEP_TO_AT: usize = 24;
-const DOMAIN_LEN_AT: usize = 32;
-const DOMAIN_AT: usize = 33;
-const PARAMS_AT: usize = 96;
-const HEADER_SUM_AT: usize = 4088;
+pub(crate) const KIND_AT: usize = 8;
+pub(crate) const VERSION_AT: usize = 10;
+pub(crate) const PAGE_SIZE_AT: usize = 12;
+pub(crate) const STEP_FROM_AT: usize = 16;
+pub(crate) const STEP_TO_AT: usize = 24;
+pub(crate) const DOMAIN_LEN_AT: usize = 32;
+pub(crate) const DOMAIN_AT: usize = 33;
+pub(crate) const PARAMS_AT: usize = 96;
+pub(crate) const HEADER_SUM_AT: usize = 4088;
 
-const FILE_LEN_AT: usize = 8;
-const FOOTER_KIND_AT: usize = 16;
-const FOOTER_VERSION_AT: usize = 18;
-const PAYLOAD_LEN_AT: usize = 20;
-const CONTENT_AT: usize = 24;
-const PARENT_AT: usize = 56;
-const PAYLOAD_AT: usize = 88;
-const CLOSING_MAGIC_AT: usize = 4088;
+pub(crate) const FILE_LEN_AT: usize = 8;
+pub(crate) const FOOTER_KIND_AT: usize = 16;
+pub(crate) const FOOTER_VERSION_AT: usize = 18;
+pub(crate) const PAYLOAD_LEN_AT: usize = 20;
+pub(crate) const CONTENT_AT: usize = 24;
+pub(crate) const PARENT_AT: usize = 56;
+pub(crate) const PAYLOAD_AT: usize = 88;
+pub(crate) const CLOSING_MAGIC_AT: usize = 4088;
 
 const _: () = assert!(DOMAIN_AT + DOMAIN_LEN_MAX <= PARAMS_AT && PARAMS_AT + PARAMS_LEN_MAX <= HEADER_SUM_AT);
 

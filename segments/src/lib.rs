@@ -1,4 +1,35 @@
 //! Segments: immutable files that hold every version of every key of one domain over one step range.
+//!
+//! ```text
+//! entries in order --> SegmentBuilder --> bytes of a .kv --> Segment --> get_in(span, key, block)
+//!                         `- pivots --> index                   |--> Cursor, both directions
+//!                                                               `--> MergeCursor of several --> SegmentBuilder
+//! ```
+//!
+//! A `.kv` is ordered by (key ascending, block descending) and cut into pages of 4096 bytes, each filled by its encoded
+//! size; a large value lies outside its page. The builder takes entries once, in order, and holds a bounded part of
+//! them. The reader works on bytes wherever they are (`D: AsRef<[u8]>`): this crate opens no file, starts no thread and asks no
+//! clock. `segments/FORMAT.md`, included in [`frame`], has the bytes.
+//!
+//! ```
+//! use icecore_segments::span::PageSpan;
+//! use icecore_segments::step::{Step, StepRange};
+//! use icecore_segments::{EncodingRule, Entry, PageBuf, Segment, SegmentBuilder, Value};
+//!
+//! # fn main() -> Result<(), icecore_segments::Error> {
+//! let steps = StepRange::single(Step(0));
+//! let mut builder = SegmentBuilder::new(Vec::new(), "accounts", steps, EncodingRule::Plain, ())?;
+//! builder.push(Entry { key: b"alice", block: 9, value: Value::Inline(b"70") })?;
+//! builder.push(Entry { key: b"alice", block: 4, value: Value::Inline(b"100") })?;
+//! let (_, bytes, ()) = builder.finish()?;
+//!
+//! let (segment, mut buf) = (Segment::open(bytes)?, PageBuf::default());
+//! let hit = segment.get_in(PageSpan::page(0), b"alice", 8, &mut buf)?.expect("a version at block 4");
+//! assert_eq!((hit.block, hit.value), (4, Value::Inline(b"100")));
+//! assert!(segment.get_in(PageSpan::page(0), b"alice", 3, &mut buf)?.is_none()); // a miss is not an error
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -19,6 +50,7 @@ pub mod span;
 pub mod step;
 mod summary;
 mod verify;
+mod walk;
 
 pub use builder::SegmentBuilder;
 pub use codec::{AUTO_SAVING_PERCENT, Encoding, EncodingRule, HEAD_LEN, PageBuf};
@@ -30,3 +62,6 @@ pub use overflow::{Blob, RUN_LEN};
 pub use page::PAGE_RAW_LEN_MAX;
 pub use segment::Segment;
 pub use summary::SegmentSummary;
+
+#[cfg(test)]
+mod format_doc;

@@ -8,12 +8,11 @@ use std::io::{self, Read, Write};
 
 use zstd::zstd_safe::{CCtx, CParameter, compress_bound};
 
-use crate::bytes::u64_at;
+use crate::bytes::{u32_at, u64_at};
 use crate::checksum::crc64;
-use crate::entry::VALUE_LEN_MAX;
+use crate::entry::{VALUE_INLINE_MAX, VALUE_LEN_MAX};
 use crate::error::{Corruption, Error, Part, Reason};
 use crate::frame::{FrameWriter, PAGE_SIZE};
-use crate::page::OverflowRef;
 
 /// A run is written once it has this many bytes: what a builder holds of large values, besides the largest one.
 pub const RUN_LEN: usize = 8 << 20;
@@ -93,6 +92,39 @@ impl<'a> Blob<'a> {
 
     fn damaged(&self, reason: Reason) -> Error {
         Corruption { part: Part::Overflow, offset: self.offset, reason }.into()
+    }
+}
+
+/// The bytes of a reference to an overflow value.
+pub(crate) const OVERFLOW_REF_LEN: usize = 24;
+
+/// Where an overflow value lies, as its entry says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OverflowRef {
+    /// The offset in the logical overflow space: all runs, one after the other, without padding.
+    pub(crate) offset: u64,
+    pub(crate) stored_len: u32,
+    pub(crate) raw_len: u32,
+    /// CRC-64/NVME of the stored bytes.
+    pub(crate) checksum: u64,
+}
+
+impl OverflowRef {
+    pub(crate) fn encode(&self) -> [u8; OVERFLOW_REF_LEN] {
+        let mut bytes = [0; OVERFLOW_REF_LEN];
+        bytes[..8].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.stored_len.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.raw_len.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.checksum.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let (stored_len, raw_len) = (u32_at(bytes, 8)?, u32_at(bytes, 12)?);
+        let sound = raw_len as usize > VALUE_INLINE_MAX
+            && u64::from(raw_len) <= VALUE_LEN_MAX
+            && (1..=raw_len).contains(&stored_len);
+        sound.then_some(Self { offset: u64_at(bytes, 0)?, stored_len, raw_len, checksum: u64_at(bytes, 16)? })
     }
 }
 

@@ -17,10 +17,11 @@
 use std::cmp::Ordering;
 use std::hint::black_box;
 
-use crate::bytes::{take_varint, u16_at, u32_at, u64_at, unzigzag};
-use crate::entry::{KEY_LEN_MAX, VALUE_INLINE_MAX, VALUE_LEN_MAX};
+use crate::bytes::{take_varint, u16_at, u64_at, unzigzag};
+use crate::entry::{KEY_LEN_MAX, VALUE_INLINE_MAX};
 use crate::error::{Corruption, Error, Part, Reason};
 use crate::frame::PAGE_SIZE;
+use crate::overflow::{OVERFLOW_REF_LEN, OverflowRef};
 use crate::step::BlockNumber;
 
 pub(crate) const FLAGS_AT: usize = 8;
@@ -60,41 +61,8 @@ pub(crate) const CODE_OVERFLOW: u16 = 1;
 /// A value of n bytes inside the page has the code n plus this.
 pub(crate) const CODE_INLINE: u16 = 2;
 
-/// The bytes of a reference to an overflow value.
-pub(crate) const OVERFLOW_REF_LEN: usize = 24;
-
 const _: () = assert!(COUNT_AT + 2 == PAGE_HEADER_LEN && BASE_AT + 8 == BODY_HEADER_LEN);
 const _: () = assert!(PAGE_RAW_LEN_MAX <= u16::MAX as usize);
-
-/// Where an overflow value lies, as its entry says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OverflowRef {
-    /// The offset in the logical overflow space: all runs, one after the other, without padding.
-    pub(crate) offset: u64,
-    pub(crate) stored_len: u32,
-    pub(crate) raw_len: u32,
-    /// CRC-64/NVME of the stored bytes.
-    pub(crate) checksum: u64,
-}
-
-impl OverflowRef {
-    pub(crate) fn encode(&self) -> [u8; OVERFLOW_REF_LEN] {
-        let mut bytes = [0; OVERFLOW_REF_LEN];
-        bytes[..8].copy_from_slice(&self.offset.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.stored_len.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.raw_len.to_le_bytes());
-        bytes[16..].copy_from_slice(&self.checksum.to_le_bytes());
-        bytes
-    }
-
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        let (stored_len, raw_len) = (u32_at(bytes, 8)?, u32_at(bytes, 12)?);
-        let sound = raw_len as usize > VALUE_INLINE_MAX
-            && u64::from(raw_len) <= VALUE_LEN_MAX
-            && (1..=raw_len).contains(&stored_len);
-        sound.then_some(Self { offset: u64_at(bytes, 0)?, stored_len, raw_len, checksum: u64_at(bytes, 16)? })
-    }
-}
 
 /// A value as its page has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -383,7 +351,9 @@ impl<'a> Page<'a> {
         let bytes = &self.body[entry.value_at as usize..entry.end()];
         Ok(match entry.code {
             CODE_DELETION => Stored::Deletion,
-            CODE_OVERFLOW => Stored::Overflow(OverflowRef::parse(bytes).ok_or_else(|| self.damaged(Reason::Field))?),
+            CODE_OVERFLOW => {
+                Stored::Overflow(OverflowRef::parse(bytes).ok_or_else(|| self.damaged(Reason::Field))?)
+            }
             _ => Stored::Inline(bytes),
         })
     }
@@ -532,96 +502,6 @@ impl<'a> Page<'a> {
             }
             entry = self.entry_at(entry.end(), entry.block)?;
         }
-    }
-}
-
-/// Goes through the entries of a page from front to back and rebuilds their keys.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Walk {
-    /// The entry that the walk stands on.
-    pub(crate) entry: EntryAt,
-    /// The group that it is in.
-    pub(crate) group: usize,
-    /// Where it begins in the body.
-    at: usize,
-    /// Where its group begins and ends.
-    group_at: usize,
-    group_end: usize,
-}
-
-impl Walk {
-    /// Goes to the first entry of a group and puts its key into `key`.
-    #[inline]
-    pub(crate) fn start(page: &Page<'_>, group: usize, key: &mut Vec<u8>) -> Result<Self, Error> {
-        key.clear();
-        key.extend_from_slice(page.prefix());
-        Self::enter(page, group, key)
-    }
-
-    /// Enters a group; `key` begins with the page's prefix.
-    #[inline]
-    fn enter(page: &Page<'_>, group: usize, key: &mut Vec<u8>) -> Result<Self, Error> {
-        let at = page.group_at(group)?;
-        let group_end = page.group_at(group + 1)?;
-        let entry = page.restart_entry(group)?;
-        if at >= group_end || entry.end() > group_end {
-            return Err(page.damaged(Reason::Overrun));
-        }
-        key.truncate(page.shape.prefix_len());
-        key.extend_from_slice(page.suffix(&entry));
-        Ok(Self { entry, group, at, group_at: at, group_end })
-    }
-
-    /// Goes to the next entry. `false`: there is none, and nothing changed.
-    #[inline]
-    pub(crate) fn next(&mut self, page: &Page<'_>, key: &mut Vec<u8>) -> Result<bool, Error> {
-        if self.entry.end() >= self.group_end {
-            if self.group + 1 >= page.shape.restarts() {
-                return Ok(false);
-            }
-            *self = Self::enter(page, self.group + 1, key)?;
-            return Ok(true);
-        }
-        let entry = page.entry_at(self.entry.end(), self.entry.block)?;
-        let keep = page.shape.prefix_len() + entry.shared();
-        if keep > key.len() || entry.end() > self.group_end {
-            return Err(page.damaged(Reason::Overrun));
-        }
-        key.truncate(keep);
-        key.extend_from_slice(page.suffix(&entry));
-        self.at = self.entry.end();
-        self.entry = entry;
-        Ok(true)
-    }
-
-    /// Goes to the entry before. `false`: there is none, and nothing changed.
-    ///
-    /// Walks the group again from its restart.
-    pub(crate) fn prev(&mut self, page: &Page<'_>, key: &mut Vec<u8>) -> Result<bool, Error> {
-        let (group, until) = match (self.is_restart(), self.group.checked_sub(1)) {
-            (false, _) => (self.group, self.at),
-            (true, Some(group)) => (group, self.group_at),
-            (true, None) => return Ok(false),
-        };
-        *self = Self::start(page, group, key)?;
-        while self.entry.end() < until {
-            if !self.next(page, key)? {
-                return Err(page.damaged(Reason::Overrun));
-            }
-        }
-        Ok(true)
-    }
-
-    /// Goes to the last entry of the page.
-    pub(crate) fn last(page: &Page<'_>, key: &mut Vec<u8>) -> Result<Self, Error> {
-        let mut this = Self::start(page, page.shape.restarts() - 1, key)?;
-        while this.next(page, key)? {}
-        Ok(this)
-    }
-
-    /// Whether the entry is the first of its group.
-    pub(crate) fn is_restart(&self) -> bool {
-        self.at == self.group_at
     }
 }
 

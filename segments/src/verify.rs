@@ -6,10 +6,11 @@ use crate::codec::PageBuf;
 use crate::entry::{KEY_LEN_MAX, VALUE_INLINE_MAX};
 use crate::error::{Corruption, Error, Part, Reason};
 use crate::frame::{Frame, Kind, PAGE_SIZE};
-use crate::page::{PAGE_HEADER_LEN, Page, STORED_LEN_AT, Stored, Walk, damaged};
+use crate::page::{PAGE_HEADER_LEN, Page, STORED_LEN_AT, Stored, damaged};
 use crate::segment::Segment;
 use crate::step::BlockNumber;
 use crate::summary::SegmentSummary;
+use crate::walk::Walk;
 
 /// What a pass over all entries counts, to be compared with the footer.
 struct Pass {

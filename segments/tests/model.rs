@@ -4,7 +4,9 @@ mod common;
 
 use std::cmp::Reverse;
 
-use common::{Model, RULES, SplitMix64, build, build_by_merge, check, large_values, storage, texts};
+use common::{
+    Model, RULES, SplitMix64, build, build_by_merge, check, dictionary_len, large_values, storage, texts,
+};
 use icecore_segments::{Encoding, EncodingRule, Entry, Error, Segment, SegmentBuilder, Value};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -94,6 +96,7 @@ fn texts_are_compressed_with_a_dictionary() {
     let model = texts(4000);
     let (plain, zstd) = (build(&model, EncodingRule::Plain), build(&model, EncodingRule::Zstd));
     assert!(zstd.1.len() * 10 < plain.1.len() * 6, "{} {}", zstd.1.len(), plain.1.len());
+    assert!(dictionary_len(&plain.1) == 0 && dictionary_len(&zstd.1) > 0);
     let auto = build(&model, EncodingRule::Auto);
     assert_eq!(auto.0.encoding, Encoding::Zstd);
     assert!(auto.1 == zstd.1);

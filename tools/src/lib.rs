@@ -7,6 +7,9 @@
 //! | [`usage`] | how many page faults did that cost, how much memory, on which machine |
 //! | [`spread`] | how were the measured values spread |
 //! | [`floor`] | what does this disk, or this memory, take for one random read without any of our code |
+//! | [`build`] | how long does it take to build a segment and its accessors, and how large are they |
+//! | [`lookup`] | what does a lookup in one segment touch and take, rung by rung, cold and warm |
+//! | [`watch`] | how much memory did a piece of work hold at its peak |
 //!
 //! Everything here is for the binaries of this package and for `benches`; no library depends on it.
 //!
@@ -21,8 +24,11 @@
 
 #![deny(unsafe_code)]
 
+pub mod build;
 pub mod evict;
 pub mod floor;
+pub mod lookup;
 pub mod spread;
 pub mod usage;
+pub mod watch;
 pub mod workload;

@@ -18,13 +18,29 @@ pub struct Faults {
     pub major: u64,
     /// Faults that found their page in memory.
     pub minor: u64,
+    /// Pages that were read from a device, by a fault or because the kernel was asked to fetch them.
+    ///
+    /// A page that was asked for ahead is no major fault when it is touched, although the toucher waits for it. Where this
+    /// number is above `major`, pages were fetched so.
+    pub pages_read: u64,
+}
+
+impl Faults {
+    /// How often the disk was waited for: each major fault, and one time for pages that were fetched ahead together.
+    pub fn waits(self) -> u64 {
+        self.major + u64::from(self.pages_read > self.major)
+    }
 }
 
 impl Sub for Faults {
     type Output = Self;
 
     fn sub(self, earlier: Self) -> Self {
-        Self { major: self.major - earlier.major, minor: self.minor - earlier.minor }
+        Self {
+            major: self.major - earlier.major,
+            minor: self.minor - earlier.minor,
+            pages_read: self.pages_read - earlier.pages_read,
+        }
     }
 }
 
@@ -53,7 +69,12 @@ fn usage(who: UsageWho) -> Usage {
 }
 
 fn faults(usage: &Usage) -> Faults {
-    Faults { major: usage.major_page_faults() as u64, minor: usage.minor_page_faults() as u64 }
+    // The system counts blocks of 512 bytes.
+    Faults {
+        major: usage.major_page_faults() as u64,
+        minor: usage.minor_page_faults() as u64,
+        pages_read: usage.block_reads() as u64 / 8,
+    }
 }
 
 /// The machine as far as it explains a figure. What the system does not tell is `unknown`.

@@ -54,7 +54,7 @@ pub(crate) struct Args {
     #[arg(long, short)]
     create: bool,
     /// With --create: the domains [default: kv for jsonl; balance, nonce, code and storage for the Ethereum formats]
-    #[arg(long = "domain", short, value_name = "NAME", requires = "create", num_args = 1)]
+    #[arg(long = "domain", short, value_name = "NAME", requires = "create", num_args = 1..)]
     domains: Vec<String>,
     #[command(flatten)]
     shape: Shape,

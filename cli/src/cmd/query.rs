@@ -52,15 +52,15 @@ pub(crate) struct Args {
 #[serde(rename_all = "lowercase")]
 enum Request<'a> {
     #[serde(borrow)]
-    Get(Key<'a>),
+    Get(OfKey<'a>),
     Scan(Range<'a>),
-    History(KeyOnly<'a>),
+    History(AllOfKey<'a>),
     Root(Height),
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Key<'a> {
+struct OfKey<'a> {
     #[serde(borrow, default)]
     domain: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -71,7 +71,7 @@ struct Key<'a> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct KeyOnly<'a> {
+struct AllOfKey<'a> {
     #[serde(borrow, default)]
     domain: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -169,7 +169,7 @@ fn answer(asked: &Asked, line: &[u8], out: &mut Out) -> Result<(), Refusal> {
     let request: Request =
         serde_json::from_slice(line).map_err(|error| Failure::usage(format!("bad request: {error}")))?;
     match request {
-        Request::Get(Key { domain, key, at }) => {
+        Request::Get(OfKey { domain, key, at }) => {
             let domain = asked.domain(domain.as_deref())?;
             let value = asked.view(at)?.get(domain, &asked.bytes("key", &key)?)?;
             let face = asked.face(Some(&key));
@@ -177,7 +177,7 @@ fn answer(asked: &Asked, line: &[u8], out: &mut Out) -> Result<(), Refusal> {
             written(face.write_json_value(value.as_deref(), out))?;
         }
         Request::Scan(range) => return scan(asked, &range, out),
-        Request::History(KeyOnly { domain, key }) => {
+        Request::History(AllOfKey { domain, key }) => {
             let domain = asked.domain(domain.as_deref())?;
             let versions = asked.reader.history(domain, &asked.bytes("key", &key)?)?;
             let face = asked.face(Some(&key));

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
-use super::{Address, BALANCE, CODE, Changes, Format, NONCE, STORAGE, json_reason};
+use super::{Address, BALANCE, CODE, Changes, Format, Given, NONCE, STORAGE, json_reason};
 use crate::encoding::{quantity, shorten, unhex};
 
 /// Other fields may stand beside these: data sets add counts and hashes.
@@ -17,9 +17,8 @@ struct Line<'a> {
     field: Option<Field>,
     #[serde(borrow, default)]
     slot: Option<Cow<'a, str>>,
-    /// Outside: is there a value at all; inside: `null` deletes.
-    #[serde(default, deserialize_with = "present")]
-    value: Option<Option<String>>,
+    #[serde(borrow, default)]
+    value: Given<'a>,
 }
 
 #[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
@@ -31,10 +30,6 @@ enum Field {
     Storage,
 }
 
-fn present<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Option<String>>, D::Error> {
-    Option::deserialize(source).map(Some)
-}
-
 /// Reads `eth-changes`. A line with a block and nothing else is an empty block.
 #[derive(Default)]
 pub(crate) struct EthChanges;
@@ -42,13 +37,12 @@ pub(crate) struct EthChanges;
 impl Format for EthChanges {
     fn read(&mut self, line: &[u8], changes: &mut Changes) -> Result<u64, String> {
         let line: Line = serde_json::from_slice(line).map_err(|error| json_reason(&error))?;
-        if line.address.is_none() && line.field.is_none() && line.value.is_none() {
+        if line.address.is_none() && line.field.is_none() && matches!(line.value, Given::Missing) {
             return Ok(line.block);
         }
         let address = address(line.address.as_deref().ok_or("\"address\" is missing")?)?;
         let field = line.field.ok_or("\"field\" is missing")?;
-        let value = line.value.ok_or("\"value\" is missing, null deletes")?;
-        let value = value.as_deref();
+        let value = line.value.value()?;
         if line.slot.is_some() != (field == Field::Storage) {
             return Err("\"slot\" belongs to the field storage and to no other".to_owned());
         }
@@ -115,7 +109,9 @@ mod tests {
 
     const A: &str = "0x00000961ef480eb55e80d19ad83579a64c007002";
 
-    fn read(rest: &str) -> Result<(usize, Vec<u8>, Option<Vec<u8>>), String> {
+    type Read = Result<(usize, Vec<u8>, Option<Vec<u8>>), String>;
+
+    fn read(rest: &str) -> Read {
         let mut changes = Changes::default();
         EthChanges.read(format!("{{\"block\":1,{rest}}}").as_bytes(), &mut changes)?;
         let (domain, key, value) = changes.iter().next().ok_or("no change")?;

@@ -9,13 +9,12 @@
 //! - a slot that only `pre` has, of an account that lives on, was set to zero: it goes;
 //! - an account that lost its code shows an empty code or the hash of the empty code.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
 use super::eth_changes::{address, code, number, storage_key, word};
-use super::{Address, BALANCE, CODE, Changes, Format, NONCE, STORAGE, json_reason};
+use super::{Address, BALANCE, CODE, Changes, Format, NONCE, STORAGE, Text, json_reason};
 
 /// What such a trace cannot contain; the manual of `ingest` ends with it.
 pub(crate) const LIMITS: &str = "\
@@ -26,11 +25,6 @@ that only ran SELFDESTRUCT after Cancun (go-ethereum issue 33049): trace such bl
 
 /// Keccak-256 of nothing.
 const EMPTY_CODE_HASH: &str = "0xc5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470";
-
-/// A string that borrows from the line where it has no escape.
-#[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
-#[serde(transparent)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Deserialize)]
 struct Line<'a> {
@@ -107,12 +101,13 @@ impl Number {
 /// Reads `geth-diff`.
 pub(crate) struct GethDiff {
     next: Option<u64>,
+    told: bool,
 }
 
 impl GethDiff {
     /// Bare replies are numbered from `first_block` on, or by their `id` where it is `None`.
     pub(crate) fn new(first_block: Option<u64>) -> Self {
-        Self { next: first_block }
+        Self { next: first_block, told: false }
     }
 
     fn bare_height(&mut self, id: Option<&serde_json::Value>) -> Result<u64, String> {
@@ -120,11 +115,17 @@ impl GethDiff {
             self.next = height.checked_add(1);
             return Ok(height);
         }
-        id.and_then(serde_json::Value::as_u64).ok_or_else(|| {
+        let height = id.and_then(serde_json::Value::as_u64).ok_or(
             "a bare reply does not name its block and its \"id\" is no number: number the replies with --first-block N, \
-             or wrap each as {\"block\":N,\"response\":...}"
-                .to_owned()
-        })
+             or wrap each as {\"block\":N,\"response\":...}",
+        )?;
+        if !self.told {
+            eprintln!(
+                "icecore: note: bare replies do not name their block, their \"id\" is taken for it, from {height} on"
+            );
+            self.told = true;
+        }
+        Ok(height)
     }
 }
 
@@ -181,7 +182,9 @@ fn fold(transactions: &[Transaction], changes: &mut Changes) -> Result<(), Strin
     }
     wiped.sort_unstable();
     wiped.dedup();
-    wiped.into_iter().for_each(|address| changes.wipe(address));
+    for address in wiped {
+        changes.wipe(address);
+    }
     for (target, value) in &folded {
         let value = value.as_deref();
         if target.domain == STORAGE {

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
-use super::{Changes, Format, json_reason};
+use super::{Changes, Format, Given, json_reason};
 use crate::encoding::Encoding;
 
 #[derive(Deserialize)]
@@ -15,16 +15,8 @@ struct Line<'a> {
     domain: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     key: Option<Cow<'a, str>>,
-    /// Outside: is there a value at all; inside: `null` deletes.
-    #[serde(borrow, default, deserialize_with = "present")]
-    value: Option<Option<Cow<'a, str>>>,
-}
-
-fn present<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Option<Cow<'de, str>>>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(transparent)]
-    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-    Ok(Some(Option::<Text>::deserialize(source)?.map(|text| text.0)))
+    #[serde(borrow, default)]
+    value: Given<'a>,
 }
 
 /// Reads `jsonl`. A line with a block and nothing else is an empty block.
@@ -57,12 +49,12 @@ impl Jsonl {
 impl Format for Jsonl {
     fn read(&mut self, line: &[u8], changes: &mut Changes) -> Result<u64, String> {
         let line: Line = serde_json::from_slice(line).map_err(|error| json_reason(&error))?;
-        let (key, value) = match (&line.key, &line.value) {
-            (None, None) => return Ok(line.block),
-            (Some(key), Some(value)) => (key, value),
-            (None, Some(_)) => return Err("\"key\" is missing".to_owned()),
-            (Some(_), None) => return Err("\"value\" is missing, null deletes".to_owned()),
+        let key = match (&line.key, &line.value) {
+            (Some(key), _) => key,
+            (None, Given::Missing) => return Ok(line.block),
+            (None, _) => return Err("\"key\" is missing".to_owned()),
         };
+        let value = line.value.value()?;
         let domain = self.domain(line.domain.as_deref())?;
         self.key.clear();
         self.encoding.read(key, &mut self.key).map_err(|reason| format!("key: {reason}"))?;

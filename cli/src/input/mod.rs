@@ -7,9 +7,11 @@ mod geth_diff;
 mod jsonl;
 mod open;
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use clap::ValueEnum;
+use serde::{Deserialize, Deserializer};
 
 pub(crate) use self::eth_changes::EthChanges;
 pub(crate) use self::geth_diff::{GethDiff, LIMITS};
@@ -35,7 +37,7 @@ pub(crate) enum FormatName {
     Jsonl,
     /// {"block":1,"address":"0x..","field":"balance"|"nonce"|"code"|"storage","slot":"0x..","value":"0x.."|null}
     EthChanges,
-    /// One reply of debug_traceBlockByNumber with prestateTracer {diffMode:true} a line
+    /// One reply of `debug_traceBlockByNumber` with `prestateTracer {diffMode:true}` a line
     GethDiff,
 }
 
@@ -238,6 +240,37 @@ fn height_of(line: &[u8]) -> Option<u64> {
         return None;
     }
     std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()
+}
+
+/// A string that borrows from its line where it has no escape.
+#[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(transparent)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// The value of a change as it stands in a line. A forgotten one must not delete.
+#[derive(Default)]
+enum Given<'a> {
+    #[default]
+    Missing,
+    Null,
+    Text(Cow<'a, str>),
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Given<'a> {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        Ok(Option::<Text>::deserialize(source)?.map_or(Self::Null, |text| Self::Text(text.0)))
+    }
+}
+
+impl Given<'_> {
+    /// `None` deletes.
+    fn value(&self) -> Result<Option<&str>, String> {
+        match self {
+            Self::Missing => Err("\"value\" is missing, null deletes".to_owned()),
+            Self::Null => Ok(None),
+            Self::Text(text) => Ok(Some(text)),
+        }
+    }
 }
 
 /// Puts the error of a JSON parser in the words of a line format.

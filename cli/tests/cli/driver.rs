@@ -8,35 +8,35 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// What a run left behind.
-pub struct Run {
-    pub code: i32,
-    pub out: String,
-    pub err: String,
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Run {
     /// The one line of JSON on standard output.
     #[track_caller]
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {:?} {}", self.out, self.err))
     }
 
     /// Every line of JSON on standard output.
     #[track_caller]
-    pub fn json_lines(&self) -> Vec<Value> {
+    pub(crate) fn json_lines(&self) -> Vec<Value> {
         self.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// Standard output, when the run ended well.
     #[track_caller]
-    pub fn ok(self) -> Self {
+    pub(crate) fn ok(self) -> Self {
         assert_eq!(self.code, 0, "out={} err={}", self.out, self.err);
         self
     }
 
     /// The exit code must be this and the error must tell that.
     #[track_caller]
-    pub fn fails(self, code: i32, told: &str) -> Self {
+    pub(crate) fn fails(self, code: i32, told: &str) -> Self {
         assert_eq!(self.code, code, "out={} err={}", self.out, self.err);
         assert!(self.err.contains(told), "{told:?} is not told: {}", self.err);
         self
@@ -44,7 +44,7 @@ impl Run {
 }
 
 /// The command with these arguments.
-pub fn command(args: &[&str]) -> Command {
+pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_icecore"));
     command.args(args);
     command
@@ -52,13 +52,13 @@ pub fn command(args: &[&str]) -> Command {
 
 /// Runs it without input.
 #[track_caller]
-pub fn icecore(args: &[&str]) -> Run {
+pub(crate) fn icecore(args: &[&str]) -> Run {
     icecore_reading(args, b"")
 }
 
 /// Runs it with this on standard input.
 #[track_caller]
-pub fn icecore_reading(args: &[&str], input: &[u8]) -> Run {
+pub(crate) fn icecore_reading(args: &[&str], input: &[u8]) -> Run {
     let mut child = command(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -79,38 +79,38 @@ pub fn icecore_reading(args: &[&str], input: &[u8]) -> Run {
 }
 
 /// A directory for one test.
-pub struct Place(TempDir);
+pub(crate) struct Place(TempDir);
 
 impl Place {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().expect("a directory for the test"))
     }
 
     /// A path inside.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
     /// The same as text.
-    pub fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).to_str().expect("paths of tests are text").to_owned()
     }
 
     /// Writes a file and gives its path.
-    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+    pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         std::fs::write(self.path(name), content).expect("the file is written");
         self.text(name)
     }
 }
 
 /// A line of the format jsonl.
-pub fn line(block: u64, key: &str, value: Option<&str>) -> String {
+pub(crate) fn line(block: u64, key: &str, value: Option<&str>) -> String {
     format!("{}\n", serde_json::json!({ "block": block, "key": key, "value": value }))
 }
 
 /// An archive of one domain with these lines, a step of `step` blocks, nothing merged; gives its path.
 #[track_caller]
-pub fn archive(place: &Place, step: u64, lines: &str) -> String {
+pub(crate) fn archive(place: &Place, step: u64, lines: &str) -> String {
     let (dir, input) = (place.text("a.ice"), place.file("input.jsonl", lines));
     let step = step.to_string();
     let args = ["ingest", &dir, &input, "--format", "jsonl", "--create", "--no-merge", "--sync", "relaxed"];
@@ -119,7 +119,7 @@ pub fn archive(place: &Place, step: u64, lines: &str) -> String {
 }
 
 /// Forty blocks from 1 on: key `k` is written by every block, `even` by every second, `gone` is deleted by block 20.
-pub fn forty_blocks() -> String {
+pub(crate) fn forty_blocks() -> String {
     let mut lines = String::new();
     for block in 1..=40 {
         lines += &line(block, "k", Some(&format!("v{block}")));
@@ -134,7 +134,7 @@ pub fn forty_blocks() -> String {
 }
 
 /// Every file of an archive with its bytes, the lock left out.
-pub fn files_of(dir: &str) -> Vec<(PathBuf, Vec<u8>)> {
+pub(crate) fn files_of(dir: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files: Vec<_> = std::fs::read_dir(Path::new(dir))
         .expect("the archive is there")
         .map(|entry| entry.expect("it can be listed").path())

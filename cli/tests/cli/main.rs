@@ -1,5 +1,11 @@
 //! The command as a whole, driven as a person or a script drives it: arguments in; output, error and exit code out.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::format_push_string,
+    reason = "what is not as expected fails the test, wherever in it"
+)]
+
 mod datasets;
 mod driver;
 mod ingest;

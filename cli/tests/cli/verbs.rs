@@ -174,6 +174,18 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_code_6() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = command(&["scan", &dir]).stdout(full).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(6), "{told}");
+    assert!(told.contains("cannot write standard output") && told.contains("free some space"), "{told}");
+}
+
 #[test]
 fn demo_does_the_main_job() {
     let place = Place::new();

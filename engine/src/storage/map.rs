@@ -17,7 +17,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use memmap2::{Advice, Mmap};
+use memmap2::{Advice, Mmap, UncheckedAdvice};
 
 /// How a mapping will be read. The kernel chooses its read-ahead by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,6 +88,21 @@ impl Mapping {
             // page all the same, or reports what is wrong with it.
             let _ = mmap.advise_range(Advice::WillNeed, start as usize, (end - start) as usize);
         }
+    }
+}
+
+impl Mapping {
+    /// Lets go of the pages that were read: they no longer count as this process's memory. The next touch gets them
+    /// back, from the page cache where they still are. For passes over whole files, which would otherwise grow with them.
+    pub fn release(&self) {
+        let Source::File(mmap) = &self.0 else { return };
+        // SAFETY: what makes `DontNeed` unchecked is that it "may discard" bytes written to a mapping. This one is a
+        // read-only mapping of a file: "subsequent accesses of pages in the range will succeed, but will result in ...
+        // repopulating the memory contents from the up-to-date contents of the underlying mapped file" (madvise(2)),
+        // so every reference keeps reading the same bytes.
+        let released = unsafe { mmap.unchecked_advise(UncheckedAdvice::DontNeed) };
+        // A hint: where it fails, the pages stay counted until the mapping goes.
+        let _ = released;
     }
 }
 

@@ -1,7 +1,7 @@
 //! One leaf of a `.bt`: its layout, written and searched.
 //!
 //! ```text
-//! header | code of each pivot | length of each body | a mark for every 64th pivot | bodies
+//! header | code of each pivot | length of each body | a mark for every 16th pivot | bodies
 //! ```
 //!
 //! The separators of a leaf are front-coded: each stores how many bytes it shares with the one before it, and the
@@ -14,7 +14,7 @@
 //! Source: front coding after Bayer and Unterauer, *Prefix B-Trees*, 1977; searching by the shared lengths alone after
 //! Ferguson, *Bit-Tree*, 1992, and Lomet, *The evolution of effective B-tree*, 2001.
 
-use icecore_segments::bytes::{put_varint, take_varint, u16_at, u64_at, varint_len};
+use icecore_segments::bytes::{put_varint, take_varint, u16_at, u64_at, unzigzag, varint_len, zigzag};
 use icecore_segments::frame::PAGE_SIZE;
 use icecore_segments::span::{PageSpan, Pivot, Separator};
 use icecore_segments::step::BlockNumber;
@@ -53,10 +53,12 @@ const ZEROS_MIN: usize = 5;
 static ZEROS: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
 
 /// The most shared bytes that a code can say. Separators that share more store the rest again.
-const SHARED_MAX: usize = 254;
+///
+/// So a code has 15 bits, and four are compared at once.
+const SHARED_MAX: usize = 126;
 
 /// How many pivots lie between two marks: what a search adds up to find a body.
-const MARK_EVERY: usize = 64;
+const MARK_EVERY: usize = 16;
 const MARK_LEN: usize = 4;
 
 /// The longest separator that is certain to fit an empty leaf.
@@ -66,7 +68,7 @@ pub(super) const SEPARATOR_LEN_MAX: usize = PAGE_SIZE - CODES_AT - 64;
 /// what comes first, among all that follow one predecessor.
 #[inline]
 fn code(shared: usize, byte: u8) -> u16 {
-    (((255 - shared.min(SHARED_MAX)) as u16) << 8) | u16::from(byte)
+    (((127 - shared.min(SHARED_MAX)) as u16) << 8) | u16::from(byte)
 }
 
 /// Collects the pivots of one leaf.
@@ -195,7 +197,7 @@ fn put_body(out: &mut Vec<u8>, pivot: &Pivot<'_>, shared: usize, block_base: Blo
     }
     if let Some(before) = pivot.separator.before {
         extras |= EXTRA_BEFORE;
-        put_varint(out, block_base.wrapping_sub(before));
+        put_varint(out, zigzag(before.wrapping_sub(block_base) as i64));
     }
     if zeros < ZEROS_MIN {
         out.extend_from_slice(tail);
@@ -400,13 +402,13 @@ impl<'a> Leaf<'a> {
         } else {
             // The first pivot of a leaf lies in its first page, whether it begins it or not.
             let first = self.len(0)?.0 & BEGINS != 0;
-            ((begins_before + usize::from(begins)) - usize::from(first)) as u64
+            (begins_before + usize::from(begins)).checked_sub(usize::from(first))? as u64
         };
         let page = self.first_page.checked_add(pages)?;
         let restart = if begins { 0 } else { u16::try_from(take_varint(body, &mut at)?).ok()? };
         let mut before = None;
         if extras & EXTRA_BEFORE != 0 {
-            before = Some(self.block_base.wrapping_sub(take_varint(body, &mut at)?));
+            before = Some(self.block_base.wrapping_add(unzigzag(take_varint(body, &mut at)?) as u64));
         }
         let (mut zeros_at, mut zeros) = (None, 0);
         if extras & EXTRA_ZEROS != 0 {
@@ -429,7 +431,7 @@ impl<'a> Leaf<'a> {
             }
             end += self.len(index)?.1;
             let (body, code) = (self.body(index)?, self.code(index)?);
-            let shared = 255usize.checked_sub(usize::from(code >> 8))?;
+            let shared = 127usize.checked_sub(usize::from(code >> 8))?;
             if shared > key.len() {
                 return None;
             }
@@ -492,10 +494,14 @@ impl Body<'_> {
 
 /// The first index from `from` on whose code is not below `wanted`; some number of at least `pivots` where there is none.
 ///
-/// Compares sixteen codes at once without a branch. What lies behind the last code is compared too, and means nothing.
+/// Compares four codes in one subtraction, sixteen without a branch: a code with its top bit set, less `wanted`, keeps the bit
+/// exactly when it is not below, and borrows from no neighbour. What lies behind the last code is compared too, and means
+/// nothing.
 #[inline]
 fn first_at_least(page: &[u8], from: usize, pivots: usize, wanted: u16) -> usize {
     const LANES: usize = 16;
+    const TOPS: u64 = 0x8000_8000_8000_8000;
+    let wanted_each = u64::from(wanted) * 0x0001_0001_0001_0001;
     let mut index = from;
     while index < pivots {
         let at = CODES_AT + 2 * index;
@@ -503,27 +509,35 @@ fn first_at_least(page: &[u8], from: usize, pivots: usize, wanted: u16) -> usize
             let rest = page.get(at..).unwrap_or_default().chunks_exact(2);
             return index + rest.take_while(|pair| u16::from_le_bytes([pair[0], pair[1]]) < wanted).count();
         };
-        let mut hits = 0u16;
-        for lane in 0..LANES {
-            let code = u16::from_le_bytes([chunk[2 * lane], chunk[2 * lane + 1]]);
-            hits |= u16::from(code >= wanted) << lane;
-        }
-        if hits != 0 {
-            return index + hits.trailing_zeros() as usize;
+        let (words, _) = chunk.as_chunks::<8>();
+        let hits = |word: usize| ((u64::from_le_bytes(words[word]) | TOPS) - wanted_each) & TOPS;
+        let hits = [hits(0), hits(1), hits(2), hits(3)];
+        if hits[0] | hits[1] | hits[2] | hits[3] != 0 {
+            // The last assignment that is made is the one of the first word: moves, not branches.
+            let (mut word, mut first) = (3, hits[3]);
+            for earlier in [2, 1, 0] {
+                (word, first) = if hits[earlier] == 0 { (word, first) } else { (earlier, hits[earlier]) };
+            }
+            return index + 4 * word + first.trailing_zeros() as usize / 16;
         }
         index += LANES;
     }
     index
 }
 
-/// The sum of the lengths, and how many have [`BEGINS`], among the first `count` of a block of one-byte lengths.
+/// The sum of the lengths, and how many have [`BEGINS`], among the first `count` of a block of one-byte lengths; `count` is less
+/// than the block has. Adds in all bytes of a word at once.
 #[inline]
 fn sum_narrow(block: &[u8; MARK_EVERY], count: usize) -> (usize, usize) {
-    let (mut len, mut begins) = (0u16, 0u8);
-    for (index, &byte) in block.iter().enumerate() {
-        let kept = if index < count { byte } else { 0 };
-        len += u16::from(kept & NARROW_LEN_MAX as u8);
-        begins += kept >> 7;
-    }
-    (usize::from(len), usize::from(begins))
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let kept = u128::from_le_bytes(*block) & ((1 << (8 * count)) - 1);
+    let (low, high) = (kept as u64, (kept >> 64) as u64);
+    let begins = ((low >> 7) & EACH) + ((high >> 7) & EACH);
+    let lens = EACH * NARROW_LEN_MAX as u64;
+    let lens = (low & lens) + (high & lens);
+    // Sums of up to 126 in each byte: too much for one byte in the end, so from here in pairs.
+    const PAIRS: u64 = 0x00FF_00FF_00FF_00FF;
+    let lens = (lens & PAIRS) + ((lens >> 8) & PAIRS);
+    let len = lens.wrapping_mul(0x0001_0001_0001_0001) >> 48;
+    (len as usize, (begins.wrapping_mul(EACH) >> 56) as usize)
 }

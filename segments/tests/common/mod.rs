@@ -1,6 +1,7 @@
 //! What the integration tests share: a plain model of versions, seeded content, a tiny index.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
@@ -13,7 +14,13 @@ use icecore_segments::{
 };
 
 /// All versions in the order of a segment; `None` is a deletion.
-pub(crate) type Model = BTreeMap<(Vec<u8>, Reverse<u64>), Option<Vec<u8>>>;
+pub(crate) type Model = BTreeMap<Position, Option<Vec<u8>>>;
+
+/// A key and a block, in the order of a segment.
+pub(crate) type Position = (Vec<u8>, Reverse<u64>);
+
+/// What a lookup answers: the block and the value, or a deletion.
+pub(crate) type Answer = (u64, Option<Vec<u8>>);
 
 pub(crate) const RULES: [EncodingRule; 3] = [EncodingRule::Plain, EncodingRule::Zstd, EncodingRule::Auto];
 
@@ -107,6 +114,11 @@ pub(crate) fn build(model: &Model, rule: EncodingRule) -> (SegmentSummary, Vec<u
     builder.finish().unwrap()
 }
 
+/// The length of the dictionary, as the footer has it.
+pub(crate) fn dictionary_len(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes[bytes.len() - 4096 + 88 + 112..][..8].try_into().unwrap())
+}
+
 /// The newest version at or below `at`.
 pub(crate) fn expected<'a>(model: &'a Model, key: &[u8], at: u64) -> Option<(u64, Option<&'a Vec<u8>>)> {
     let from = (key.to_vec(), Reverse(at));
@@ -120,7 +132,7 @@ pub(crate) fn get<D: AsRef<[u8]>>(
     key: &[u8],
     at: u64,
     buf: &mut PageBuf,
-) -> Result<Option<(u64, Option<Vec<u8>>)>, Error> {
+) -> Result<Option<Answer>, Error> {
     match segment.get_in(span, key, at, buf)? {
         None => Ok(None),
         Some(version) => Ok(Some((version.block, version.value.load()?.map(std::borrow::Cow::into_owned)))),
@@ -171,7 +183,7 @@ fn check_keys(model: &Model, segment: &Segment<&[u8]>) {
 }
 
 fn check_cursor(model: &Model, segment: &Segment<&[u8]>) {
-    let same = |entry: Option<Entry<'_>>, (key, value): (&(Vec<u8>, Reverse<u64>), &Option<Vec<u8>>)| {
+    let same = |entry: Option<Entry<'_>>, (key, value): (&Position, &Option<Vec<u8>>)| {
         let entry = entry.expect("the cursor stands on an entry");
         assert_eq!((entry.key, entry.block), (&key.0[..], key.1.0));
         assert_eq!(entry.value.load().unwrap().as_deref(), value.as_deref());
@@ -286,13 +298,15 @@ pub(crate) fn storage(entries: usize, blocks: u64) -> Model {
     model
 }
 
-/// Content that compresses well and trains a dictionary.
+/// Content that recurs over many pages, so that a dictionary pays: values from a pool, counters as keys.
 pub(crate) fn texts(entries: u64) -> Model {
     let mut random = SplitMix64(3);
+    let pool: Vec<Vec<u8>> = (0..100).map(|_| random.bytes(60)).collect();
     (0..entries)
         .map(|i| {
-            let len = 20 + random.below(60) as usize;
-            let value = (random.below(12) > 0).then(|| random.text(len));
+            let mut value = pool[random.below(100) as usize].clone();
+            value.extend(random.text(3));
+            let value = (random.below(12) > 0).then_some(value);
             ((format!("account/{:08}", i * 3).into_bytes(), Reverse(i % 7)), value)
         })
         .collect()

@@ -20,6 +20,9 @@ const HERO_EVERY: u64 = 97;
 /// One change: domain, key, value or deletion.
 pub(crate) type Change = (&'static str, Vec<u8>, Option<Vec<u8>>);
 
+/// The versions of a key, oldest first.
+type Versions = Vec<(u64, Option<Vec<u8>>)>;
+
 /// `SplitMix64` of Steele, Lea and Flood, 2014: one addition and three mixing steps a number.
 pub(crate) struct Random(u64);
 
@@ -53,7 +56,7 @@ impl Random {
 /// Makes blocks and remembers every version.
 pub(crate) struct Chain {
     random: Random,
-    versions: BTreeMap<(&'static str, Vec<u8>), Vec<(u64, Option<Vec<u8>>)>>,
+    versions: BTreeMap<(&'static str, Vec<u8>), Versions>,
 }
 
 impl Chain {

@@ -3,6 +3,7 @@
 mod chain;
 mod speed;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -24,8 +25,9 @@ use crate::progress::{self, Bars};
 const BLOCKS_PER_STEP: u64 = 64;
 /// Reads that are compared before and after files change.
 const QUESTIONS: usize = 2000;
-/// Segments of a domain that are shown of a long list.
-const SHOWN_MAX: usize = 3;
+/// The segments that are shown: the newest of one domain.
+const SHOWN_DOMAIN: &str = DOMAINS[1];
+const SHOWN_MAX: usize = 6;
 /// The heights at which the followed account is read: old, middle, newest.
 const HEIGHTS: [u64; 3] = [17, 2048, BLOCKS];
 
@@ -179,18 +181,15 @@ fn show_segments(stage: &mut Stage, name: &str, text: &str, reader: &Reader) -> 
     let memory = plural(stats.steps_in_memory, "step");
     let what = plural(stats.segments, "segment");
     stage.step(name, format_args!("{text}: {what}, {size}; {memory} in memory"))?;
-    let mut shown = Vec::new();
-    for domain in DOMAINS {
-        let of_domain: Vec<_> = all.iter().filter(|segment| segment.domain == domain).cloned().collect();
-        shown.extend(of_domain.iter().rev().take(SHOWN_MAX).rev().cloned());
-    }
-    for line in listing(&shown).to_string().lines() {
+    let of_domain: Vec<_> = all.iter().filter(|segment| segment.domain == SHOWN_DOMAIN).cloned().collect();
+    let hidden = of_domain.len().saturating_sub(SHOWN_MAX);
+    for line in listing(&of_domain[hidden..]).to_string().lines() {
         stage.tell(line.trim_end())?;
     }
-    let hidden = all.len() - shown.len();
-    if 0 < hidden {
-        stage.tell(format_args!("... and {hidden} more"))?;
-    }
+    let others = all.len() - of_domain.len();
+    let older =
+        if 0 < hidden { format!("{hidden} older ones of {SHOWN_DOMAIN} and ") } else { String::new() };
+    stage.tell(format_args!("and {older}{others} of the other domains"))?;
     stage.note(
         name,
         json!({ "segments": stats.segments, "kv_bytes": stats.kv_bytes, "bt_bytes": stats.bt_bytes }),
@@ -267,7 +266,10 @@ fn merge(stage: &mut Stage, archive: &Archive) -> Result<(), Failure> {
 }
 
 fn reindex(stage: &mut Stage, archive: &Archive) -> Result<(), Failure> {
-    let m = |reader: &Reader| reader.segments().first().map_or(0, |segment| segment.m);
+    let m = |reader: &Reader| {
+        let all: BTreeSet<_> = reader.segments().iter().map(|segment| segment.m).collect();
+        all.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+    };
     let (m_before, before) = (m(archive.reader()), archive.reader().stats());
     let started = Instant::now();
     archive.reindex(ReindexRule::Rule(DensityRule::Fixed(Density::SPARSE)), None, &Bars::new())?;

@@ -31,12 +31,8 @@ pub(crate) fn show(stage: &mut Stage, dir: &Path, questions: &[Question]) -> Res
     stage.tell(format_args!("open for reading   {opened:.1?}"))?;
     match faults {
         Some(faults) if dropped && 0 < faults => {
-            let text = "of the disk in all, for pages that are shared by many lookups";
-            stage.tell(format_args!(
-                "first, files cold  {}; {} {text}",
-                shares(&cold),
-                plural(faults, "read")
-            ))?;
+            let text = "waited for the disk, the others share their pages";
+            stage.tell(format_args!("first, files cold  {} {faults} {text}", shares(&cold)))?;
         }
         _ => stage
             .tell(format_args!("first              {} (the page cache did not let go)", shares(&cold)))?,

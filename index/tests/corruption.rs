@@ -1,0 +1,128 @@
+//! Every damage is an error or makes no difference; nothing panics.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use common::{Entry, Model, PARENT, steps, storage_like};
+use icecore_index::{
+    Error, ExistenceFilter, FilterBits, FilterBuilder, KeyHash, MemorySpool, Parallelism, PivotIndex,
+};
+use icecore_segments::checksum::Checksum;
+use icecore_segments::span::PageSpan;
+
+const PAGE: usize = 4096;
+
+fn index() -> (Vec<Entry>, Vec<u8>) {
+    let model = Model::new(storage_like(3000, 9), || 100, || 7);
+    let (summary, bytes) = model.index(8);
+    assert!(summary.leaves >= 2);
+    (model.entries.into_iter().step_by(40).collect(), bytes)
+}
+
+fn filter() -> (Vec<KeyHash>, Vec<u8>) {
+    let hashes: Vec<KeyHash> = (0..6000u32).map(|i| KeyHash::of(&i.to_le_bytes())).collect();
+    let mut builder = FilterBuilder::new(FilterBits::Eight, 6000, MemorySpool::default(), Parallelism::Off);
+    hashes.iter().try_for_each(|&hash| builder.push(hash)).unwrap();
+    let (_, bytes) = builder.finish(Vec::new(), "storage", steps(), PARENT).unwrap();
+    (hashes.into_iter().step_by(60).collect(), bytes)
+}
+
+/// Opens, asks everything and verifies. `Some` answers where all went well.
+fn ask_index(bytes: &[u8], probes: &[Entry]) -> (Vec<Option<PageSpan>>, Result<(), Error>) {
+    match PivotIndex::open(bytes, PARENT) {
+        Ok(index) => (probes.iter().map(|(key, at)| index.locate(key, *at).ok()).collect(), index.verify()),
+        Err(error) => (vec![None; probes.len()], Err(error)),
+    }
+}
+
+fn ask_filter(bytes: &[u8], probes: &[KeyHash]) -> (Vec<Option<bool>>, Result<(), Error>) {
+    match ExistenceFilter::open(bytes, PARENT) {
+        Ok(filter) => (probes.iter().map(|&hash| filter.may_contain(hash).ok()).collect(), filter.verify()),
+        Err(error) => (vec![None; probes.len()], Err(error)),
+    }
+}
+
+fn check<P, A: PartialEq>(
+    bytes: &[u8],
+    probes: &[P],
+    ask: fn(&[u8], &[P]) -> (Vec<Option<A>>, Result<(), Error>),
+) {
+    let (right, sound) = ask(bytes, probes);
+    sound.unwrap();
+    let damaged = |damaged: &[u8], what: &str| {
+        let (answers, verified) = ask(damaged, probes);
+        assert!(verified.is_err(), "{what}: verify noticed nothing");
+        assert!(answers.iter().zip(&right).all(|(a, r)| a.is_none() || a == r), "{what}: another answer");
+    };
+    let mut copy = bytes.to_vec();
+    for at in 0..bytes.len() {
+        copy[at] ^= 1 << (at % 8);
+        damaged(&copy, &format!("flip at {at}"));
+        copy[at] = bytes[at];
+    }
+    for len in (0..bytes.len()).step_by(61).chain((0..bytes.len()).step_by(PAGE)) {
+        damaged(&bytes[..len], &format!("cut at {len}"));
+    }
+    let pages = bytes.len() / PAGE;
+    for (a, b) in (0..pages).flat_map(|a| (0..a).map(move |b| (a, b))) {
+        let mut swapped: Vec<&[u8]> = bytes.chunks(PAGE).collect();
+        swapped.swap(a, b);
+        damaged(&swapped.concat(), &format!("pages {a} and {b} swapped"));
+        damaged(&[&bytes[..b * PAGE], &bytes[a * PAGE..]].concat(), &format!("pages {b} to {a} missing"));
+    }
+    damaged(&[bytes, &[0; PAGE]].concat(), "a page more");
+}
+
+#[test]
+fn a_damaged_index_is_noticed() {
+    let (probes, bytes) = index();
+    check(&bytes, &probes, ask_index);
+}
+
+#[test]
+fn a_damaged_filter_is_noticed() {
+    let (probes, bytes) = filter();
+    check(&bytes, &probes, ask_filter);
+}
+
+#[test]
+fn an_accessor_of_another_segment_and_another_kind_are_named() {
+    let (other, index, filter) = (Checksum([1; 32]), index().1, filter().1);
+    assert!(matches!(
+        PivotIndex::open(&index[..], other),
+        Err(Error::Mismatch { what: "segment checksum", .. })
+    ));
+    assert!(matches!(ExistenceFilter::open(&filter[..], other), Err(Error::Mismatch { .. })));
+    assert!(matches!(PivotIndex::open(&filter[..], PARENT), Err(Error::Mismatch { what: "file kind", .. })));
+    assert!(matches!(ExistenceFilter::open(&index[..], PARENT), Err(Error::Mismatch { .. })));
+}
+
+/// Pages whose checksum is right and whose content is not: a search ends, in an error or not, without a panic.
+#[test]
+fn a_page_that_was_sealed_with_nonsense_panics_nowhere() {
+    use common::SplitMix64;
+    use icecore_segments::checksum::seal;
+    use icecore_segments::frame::{Frame, Kind};
+    let ((probes, index), (hashes, filter)) = (index(), filter());
+    let mut rng = SplitMix64(11);
+    for round in 0..2000 {
+        for (bytes, kind) in [(&index, Kind::PivotIndex), (&filter, Kind::ExistenceFilter)] {
+            let salt = Frame::parse(bytes, kind).unwrap().salt;
+            let mut copy = bytes.clone();
+            let page = &mut copy[PAGE..2 * PAGE];
+            for _ in 0..1 + round % 30 {
+                // Mostly the header and the tables, where damage leads far.
+                let range = if rng.below(2) == 0 { 32 } else { 4000 };
+                let at = 8 + rng.below(range) as usize;
+                page[at] = rng.next() as u8;
+            }
+            seal(page, 1, salt);
+            if kind == Kind::PivotIndex {
+                let _ = ask_index(&copy, &probes[..20]);
+            } else {
+                let _ = ask_filter(&copy, &hashes[..20]);
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What the pivot index says, against a list of entries that is searched from end to end.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use common::{Entry, Model, PARENT, SplitMix64, storage_like};
+use icecore_index::PivotIndex;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const DENSITIES: [u32; 5] = [1, 16, 64, 256, 1000];
+
+fn check(model: &Model, m: u32, probes: &[Entry]) {
+    let (summary, bytes) = model.index(m);
+    let index = PivotIndex::open(bytes, PARENT).unwrap();
+    assert_eq!(*index.summary(), summary);
+    assert_eq!((summary.entries, summary.pages), (model.entries.len() as u64, model.pages()));
+    index.verify().unwrap();
+    for (key, at) in probes {
+        let span = index.locate(key, *at).unwrap();
+        assert!(model.allows(span, key, *at), "m={m} {key:02x?} at {at}: {span:?}");
+        assert!(span.last < summary.pages);
+        let range = index.leaf_range(key, *at);
+        assert!(range.start >= 4096 && range.end == range.start + 4096 && range.end < summary.file.len);
+    }
+}
+
+/// Each entry itself, just above and below in block and key, and keys before the first and after the last.
+fn probes(entries: &[Entry]) -> Vec<Entry> {
+    let mut probes = vec![(vec![], 0), (vec![0], u64::MAX), (vec![0xFF; 60], 5)];
+    for (key, block) in entries {
+        let longer = [&key[..], &[0]].concat();
+        let shorter = key[..key.len().saturating_sub(1)].to_vec();
+        let mut greater = key.clone();
+        *greater.last_mut().unwrap_or(&mut 0) = key.last().copied().unwrap_or(0).wrapping_add(1);
+        probes.extend([(longer, *block), (shorter, *block), (greater, *block)]);
+        let heights = [*block, block.saturating_sub(1), block.saturating_add(1), 0, u64::MAX];
+        probes.extend(heights.map(|at| (key.clone(), at)));
+    }
+    probes
+}
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        4 => vec(prop_oneof![Just(0u8), Just(1), Just(255), any::<u8>()], 0..6),
+        2 => (0u8..3, vec(any::<u8>(), 2)).prop_map(|(address, tail)| [vec![address; 20], vec![0; 30], tail].concat()),
+        1 => (240usize..600, vec(0u8..2, 0..3)).prop_map(|(len, tail)| [vec![7; len], tail].concat()),
+    ]
+}
+
+fn block() -> impl Strategy<Value = u64> {
+    prop_oneof![6 => 0u64..40, 1 => any::<u64>(), 1 => (0u64..4).prop_map(|i| u64::MAX - i)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn a_span_holds_the_answer(
+        entries in vec((key(), block()), 1..400),
+        pages in vec(1usize..40, 8),
+        groups in vec(1usize..9, 8),
+    ) {
+        let (mut page, mut group) = (pages.iter().cycle(), groups.iter().cycle());
+        let model = Model::new(entries, || *page.next().unwrap(), || *group.next().unwrap());
+        let probes = probes(&model.entries);
+        for m in DENSITIES {
+            check(&model, m, &probes);
+        }
+    }
+}
+
+#[test]
+fn storage_like_entries_are_found_through_many_leaves() {
+    let mut rng = SplitMix64(5);
+    let entries = storage_like(60_000, 1);
+    let mut sizes = SplitMix64(6);
+    let model = Model::new(entries, || 95 + rng.below(20) as usize, || 6 + sizes.below(6) as usize);
+    let probes: Vec<Entry> = probes(&model.entries).into_iter().step_by(7).collect();
+    for m in DENSITIES {
+        check(&model, m, &probes);
+    }
+}
+
+#[test]
+fn with_a_pivot_at_every_page_a_lookup_gets_one_page() {
+    // Versions of one key over many pages, between keys with few.
+    let mut entries = storage_like(9000, 2);
+    entries.extend((0..3000).map(|block| (vec![0x80; 52], 5 * block)));
+    let model = Model::new(entries, || 100, || 8);
+    let key_pages: std::collections::BTreeSet<u64> = (0..model.entries.len())
+        .filter(|&i| model.entries[i].0 == [0x80; 52])
+        .map(|i| model.places[i].0)
+        .collect();
+    assert!(key_pages.len() > 29, "the versions cross page borders");
+    for m in [1, 16, 64, 100, 149] {
+        let (_, bytes) = model.index(m);
+        let index = PivotIndex::open(bytes, PARENT).unwrap();
+        for (key, at) in probes(&model.entries) {
+            let span = index.locate(&key, at).unwrap();
+            assert_eq!(span.len(), 1, "m={m} {key:02x?} at {at}: {span:?}");
+            assert!(model.allows(span, &key, at), "m={m} {key:02x?} at {at}: {span:?}");
+        }
+    }
+}
+
+#[test]
+fn m_is_the_average_number_of_entries_per_pivot() {
+    let model = Model::new(storage_like(200_000, 3), || 105, || 7);
+    for (m, low, high) in [(16, 15.5, 16.5), (64, 63.0, 65.0), (256, 250.0, 262.0), (1000, 980.0, 1050.0)] {
+        let (summary, _) = model.index(m);
+        let average = summary.entries as f64 / summary.pivots as f64;
+        assert!(low < average && average < high, "m={m}: {average}");
+    }
+    // Denser than the restarts: all of them.
+    let (summary, _) = model.index(1);
+    assert_eq!(summary.pivots, model.pages() * 15);
+}
+
+#[test]
+fn pages_of_few_entries_get_a_pivot_each_until_m_is_larger() {
+    let entries: Vec<Entry> = (0..3000u32).map(|i| (i.to_be_bytes().to_vec(), 1)).collect();
+    let model = Model::new(entries, || 3, || 8);
+    for (m, pivots) in [(1, 1000), (4, 1000), (6, 500), (30, 100)] {
+        let (summary, _) = model.index(m);
+        assert!(summary.pivots.abs_diff(pivots) <= 2, "m={m}: {} pivots", summary.pivots);
+    }
+}
+
+#[test]
+fn separators_longer_than_a_leaf_cost_a_longer_span_and_nothing_else() {
+    let long = |i: u32| [&vec![9; 5000][..], &i.to_be_bytes()].concat();
+    let mut entries: Vec<Entry> = (0..50).map(|i| (long(i), 3)).collect();
+    entries.extend((0..50u32).map(|i| (i.to_be_bytes().to_vec(), 3)));
+    entries.extend((0..50).map(|i| ([&vec![8; 3000][..], &[i]].concat(), 3)));
+    let model = Model::new(entries, || 2, || 1);
+    for m in DENSITIES {
+        check(&model, m, &probes(&model.entries));
+    }
+}
+
+#[test]
+fn an_index_of_nothing_opens_and_verifies() {
+    let model = Model::new(Vec::new(), || 1, || 1);
+    let (summary, bytes) = model.index(64);
+    let index = PivotIndex::open(bytes, PARENT).unwrap();
+    index.verify().unwrap();
+    assert_eq!((summary.pivots, index.leaf_range(b"k", 0)), (0, 0..0));
+    assert_eq!(index.locate(b"k", 0).unwrap().first, 0);
+}
+
+#[test]
+fn disorder_is_refused_and_changes_nothing() {
+    use icecore_index::{Density, Error, PivotBuilder};
+    use icecore_segments::span::{Pivot, PivotSink, Separator};
+    let place = |key: &'static [u8], before, page, restart, ordinal| Pivot {
+        separator: Separator { key, before },
+        page,
+        restart,
+        ordinal,
+    };
+    let mut builder = PivotBuilder::new(Vec::new(), "storage", common::steps(), Density::MEDIUM).unwrap();
+    let refused = |result| assert!(matches!(result, Err(Error::OutOfOrder { .. })));
+    refused(builder.pivot(&place(b"a", None, 1, 0, 0)));
+    builder.pivot(&place(b"a", None, 0, 0, 0)).unwrap();
+    builder.pivot(&place(b"c", Some(9), 0, 1, 4)).unwrap();
+    for wrong in [
+        place(b"b", None, 1, 0, 8),
+        place(b"c", None, 1, 0, 8),
+        place(b"c", Some(9), 1, 0, 8),
+        place(b"c", Some(10), 1, 0, 8),
+        place(b"d", None, 0, 1, 8),
+        place(b"d", None, 1, 0, 4),
+    ] {
+        refused(builder.pivot(&wrong));
+    }
+    builder.pivot(&place(b"c", Some(8), 1, 0, 8)).unwrap();
+    let (summary, _) = builder.finish(PARENT, 2, 9).unwrap();
+    assert_eq!(summary.pivots, 2);
+}
