@@ -1,8 +1,49 @@
-//! Icecore index: the accessors of a segment.
+//! The accessors of a segment: *filter says maybe, index says where, segment says what.*
+//!
+//! ```text
+//!              .kvei                         .bt                             .kv
+//! key -hash-> ExistenceFilter -maybe-> PivotIndex::locate(key, block) -> pages of the segment
+//!              one page                 top in memory, one leaf page      one page
+//! ```
+//!
+//! An accessor is derived from a `.kv`, names it by its content checksum and can always be rebuilt. Both kinds are built
+//! in one pass while the segment is written ([`PivotBuilder`] takes what a segment builder offers, [`FilterBuilder`] takes hashes of
+//! keys in any order) and read over bytes wherever they are (`D: AsRef<[u8]>`): this crate opens no file and
+//! knows nothing of pages of keys and values. [`density`] chooses how much an accessor may cost. The bytes are described in
+//! [`mod@format`].
+//!
+//! ```
+//! use icecore_index::{Density, ExistenceFilter, FilterBits, FilterBuilder, KeyHash, MemorySpool};
+//! use icecore_index::{Parallelism, PivotBuilder, PivotIndex};
+//! use icecore_segments::checksum::Checksum;
+//! use icecore_segments::span::{PageSpan, Pivot, PivotSink, Separator};
+//! use icecore_segments::step::{Step, StepRange};
+//!
+//! # fn main() -> Result<(), icecore_index::Error> {
+//! let (steps, parent) = (StepRange::single(Step(0)), Checksum([7; 32])); // of a .kv of two pages
+//! let mut pivots = PivotBuilder::new(Vec::new(), "accounts", steps, Density::DENSE)?;
+//! for (page, key) in [(0, &b"alice"[..]), (1, b"m")] {
+//!     let separator = Separator { key, before: None };
+//!     pivots.pivot(&Pivot { separator, page, restart: 0, ordinal: 100 * page })?;
+//! }
+//! let index = PivotIndex::open(pivots.finish(parent, 2, 200)?.1, parent)?;
+//! assert_eq!(index.locate(b"nora", 9)?, PageSpan::page(1));
+//!
+//! let mut hashes = FilterBuilder::new(FilterBits::Eight, 200, MemorySpool::default(), Parallelism::Off);
+//! hashes.push(KeyHash::of(b"alice"))?;
+//! let filter = ExistenceFilter::open(hashes.finish(Vec::new(), "accounts", steps, parent)?.1, parent)?;
+//! assert!(filter.may_contain(KeyHash::of(b"alice"))?); // maybe: ask the index
+//! assert!(!filter.may_contain(KeyHash::of(b"zoe"))?); // certain: a miss is not an error
+//! # Ok(())
+//! # }
+//! ```
+
 #![forbid(unsafe_code)]
 
 pub mod density;
 pub mod filter;
+#[doc = include_str!("../FORMAT.md")]
+pub mod format {}
 mod hash;
 pub mod pivot;
 
@@ -23,4 +64,18 @@ fn check_parent(found: Checksum, expected: Checksum) -> Result<(), Error> {
     }
     let (expected, found) = (expected.to_string(), found.to_string());
     Err(Error::Mismatch { what: "segment checksum", expected, found })
+}
+
+/// Compares offsets with those of a table of `FORMAT.md`, which begins with the page checksum.
+#[cfg(test)]
+fn check_table(title: &str, fields: &[(usize, &str)]) {
+    let text = include_str!("../FORMAT.md");
+    let table = text.split(title).nth(1).expect("the document has the table");
+    let rows = table.lines().skip(2).skip_while(|line| !line.starts_with("| 0 |")).skip(1);
+    let rows: Vec<(usize, &str)> = rows
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| line.split('|').map(str::trim).collect::<Vec<_>>())
+        .map(|cells| (cells[1].parse().expect("an offset"), cells[4]))
+        .collect();
+    assert_eq!(rows, fields);
 }

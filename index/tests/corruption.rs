@@ -14,7 +14,7 @@ use icecore_segments::span::PageSpan;
 const PAGE: usize = 4096;
 
 fn index() -> (Vec<Entry>, Vec<u8>) {
-    let model = Model::new(storage_like(3000, 9), || 100, || 7);
+    let model = Model::new(storage_like(7000, 9), || 100, || 7);
     let (summary, bytes) = model.index(8);
     assert!(summary.leaves >= 2);
     (model.entries.into_iter().step_by(40).collect(), bytes)
@@ -29,25 +29,23 @@ fn filter() -> (Vec<KeyHash>, Vec<u8>) {
 }
 
 /// Opens, asks everything and verifies. `Some` answers where all went well.
-fn ask_index(bytes: &[u8], probes: &[Entry]) -> (Vec<Option<PageSpan>>, Result<(), Error>) {
+fn ask_index(bytes: &[u8], probes: &[Entry]) -> Answers<PageSpan> {
     match PivotIndex::open(bytes, PARENT) {
         Ok(index) => (probes.iter().map(|(key, at)| index.locate(key, *at).ok()).collect(), index.verify()),
         Err(error) => (vec![None; probes.len()], Err(error)),
     }
 }
 
-fn ask_filter(bytes: &[u8], probes: &[KeyHash]) -> (Vec<Option<bool>>, Result<(), Error>) {
+fn ask_filter(bytes: &[u8], probes: &[KeyHash]) -> Answers<bool> {
     match ExistenceFilter::open(bytes, PARENT) {
         Ok(filter) => (probes.iter().map(|&hash| filter.may_contain(hash).ok()).collect(), filter.verify()),
         Err(error) => (vec![None; probes.len()], Err(error)),
     }
 }
 
-fn check<P, A: PartialEq>(
-    bytes: &[u8],
-    probes: &[P],
-    ask: fn(&[u8], &[P]) -> (Vec<Option<A>>, Result<(), Error>),
-) {
+type Answers<A> = (Vec<Option<A>>, Result<(), Error>);
+
+fn check<P, A: PartialEq>(bytes: &[u8], probes: &[P], ask: fn(&[u8], &[P]) -> Answers<A>) {
     let (right, sound) = ask(bytes, probes);
     sound.unwrap();
     let damaged = |damaged: &[u8], what: &str| {
@@ -111,7 +109,7 @@ fn a_page_that_was_sealed_with_nonsense_panics_nowhere() {
             let salt = Frame::parse(bytes, kind).unwrap().salt;
             let mut copy = bytes.clone();
             let page = &mut copy[PAGE..2 * PAGE];
-            for _ in 0..1 + round % 30 {
+            for _ in 0..=round % 30 {
                 // Mostly the header and the tables, where damage leads far.
                 let range = if rng.below(2) == 0 { 32 } else { 4000 };
                 let at = 8 + rng.below(range) as usize;

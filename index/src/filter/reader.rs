@@ -85,6 +85,9 @@ impl<D: AsRef<[u8]>> ExistenceFilter<D> {
     /// One page; more only where more than a page's worth of keys agree in 32 bits of their hash; none in a filter without keys.
     pub fn page_range(&self, hash: KeyHash) -> Range<u64> {
         let shards = self.shards(hash);
+        if shards.is_empty() {
+            return 0..0;
+        }
         let page = PAGE_SIZE as u64;
         (shards.start as u64 + 1) * page..(shards.end as u64 + 1) * page
     }

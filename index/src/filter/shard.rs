@@ -215,6 +215,19 @@ mod tests {
     }
 
     #[test]
+    fn the_offsets_are_those_of_the_format_document() {
+        let fields = [
+            (SEED_AT, "seed"),
+            (SEGMENT_LEN_AT, "length of a segment `s`"),
+            (SPREAD_AT, "positions of the first cell `p`"),
+            (KEYS_AT, "keys"),
+            (TWIST_AT, "twist"),
+            (CELLS_AT, "fingerprints of 8 or 16 bits"),
+        ];
+        crate::check_table("### Shard of a `.kvei`", &fields);
+    }
+
+    #[test]
     fn damaged_sizes_are_refused_and_never_panic() {
         let page = build(&hashes(2937), FilterBits::Eight);
         for at in SEED_AT..CELLS_AT {

@@ -12,7 +12,7 @@ use icecore_segments::span::{Pivot, PivotSink, Separator};
 use icecore_segments::step::{BlockNumber, StepRange};
 
 use super::choice::Chooser;
-use super::node::{LeafBuilder, SEPARATOR_LEN_MAX};
+use super::packer::{LeafBuilder, SEPARATOR_LEN_MAX};
 use super::top::{TopBuilder, ascends};
 use super::{M_AT, PAYLOAD_LEN, PivotSummary};
 use crate::density::Density;

@@ -17,6 +17,7 @@
 mod builder;
 mod choice;
 mod node;
+mod packer;
 mod reader;
 mod top;
 

@@ -1,4 +1,4 @@
-//! One leaf of a `.bt`: its layout, written and searched.
+//! One leaf of a `.bt`: its layout, and how it is searched. `packer` writes it.
 //!
 //! ```text
 //! header | code of each pivot | length of each body | a mark for every 16th pivot | bodies
@@ -14,40 +14,37 @@
 //! Source: front coding after Bayer and Unterauer, *Prefix B-Trees*, 1977; searching by the shared lengths alone after
 //! Ferguson, *Bit-Tree*, 1992, and Lomet, *The evolution of effective B-tree*, 2001.
 
-use icecore_segments::bytes::{put_varint, take_varint, u16_at, u64_at, unzigzag, varint_len, zigzag};
+use icecore_segments::bytes::{take_varint, u16_at, u64_at, unzigzag};
 use icecore_segments::frame::PAGE_SIZE;
 use icecore_segments::span::{PageSpan, Pivot, Separator};
 use icecore_segments::step::BlockNumber;
 
 use super::choice::shared_len;
 
-const FLAGS_AT: usize = 8;
-const PIVOTS_AT: usize = 10;
-const END_AT: usize = 12;
-const FIRST_PAGE_AT: usize = 16;
-const LAST_PAGE_AT: usize = 24;
-const BLOCK_BASE_AT: usize = 32;
-const CODES_AT: usize = 40;
+pub(super) const FLAGS_AT: usize = 8;
+pub(super) const PIVOTS_AT: usize = 10;
+pub(super) const END_AT: usize = 12;
+pub(super) const FIRST_PAGE_AT: usize = 16;
+pub(super) const LAST_PAGE_AT: usize = 24;
+pub(super) const BLOCK_BASE_AT: usize = 32;
+pub(super) const CODES_AT: usize = 40;
 
 /// Leaf flag: bodies begin with the page of their pivot. Without it a pivot begins the page after the one before, or lies inside it.
-const COARSE: u16 = 1;
+pub(super) const COARSE: u16 = 1;
 /// Leaf flag: lengths of bodies take two bytes each.
-const WIDE: u16 = 2;
+pub(super) const WIDE: u16 = 2;
 
 /// What a length says beside the length: the pivot begins a page, the body has an extras byte.
-const BEGINS: u8 = 0x80;
-const EXTRAS: u8 = 0x40;
-const NARROW_LEN_MAX: usize = 0x3F;
+pub(super) const BEGINS: u8 = 0x80;
+pub(super) const EXTRAS: u8 = 0x40;
+pub(super) const NARROW_LEN_MAX: usize = 0x3F;
 
 /// The extras byte: the border lies between two versions, and the block follows.
-const EXTRA_BEFORE: u8 = 1;
+pub(super) const EXTRA_BEFORE: u8 = 1;
 /// The extras byte: a run of zeros was left out of the separator; where it was and its length follow.
-const EXTRA_ZEROS: u8 = 2;
+pub(super) const EXTRA_ZEROS: u8 = 2;
 /// The extras byte: the separator has no byte more than it shares.
-const EXTRA_EMPTY: u8 = 4;
-
-/// A run of zeros shorter than this is stored: leaving it out costs three bytes.
-const ZEROS_MIN: usize = 5;
+pub(super) const EXTRA_EMPTY: u8 = 4;
 
 /// What a run of zeros is compared with.
 static ZEROS: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
@@ -55,172 +52,23 @@ static ZEROS: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
 /// The most shared bytes that a code can say. Separators that share more store the rest again.
 ///
 /// So a code has 15 bits, and four are compared at once.
-const SHARED_MAX: usize = 126;
+pub(super) const SHARED_MAX: usize = 126;
 
 /// How many pivots lie between two marks: what a search adds up to find a body.
-const MARK_EVERY: usize = 16;
-const MARK_LEN: usize = 4;
-
-/// The longest separator that is certain to fit an empty leaf.
-pub(super) const SEPARATOR_LEN_MAX: usize = PAGE_SIZE - CODES_AT - 64;
+pub(super) const MARK_EVERY: usize = 16;
+pub(super) const MARK_LEN: usize = 4;
 
 /// The code of a separator or key that shares `shared` bytes with its predecessor and goes on with `byte`: smaller for
 /// what comes first, among all that follow one predecessor.
 #[inline]
-fn code(shared: usize, byte: u8) -> u16 {
+pub(super) fn code(shared: usize, byte: u8) -> u16 {
     (((127 - shared.min(SHARED_MAX)) as u16) << 8) | u16::from(byte)
 }
 
-/// Collects the pivots of one leaf.
-#[derive(Default)]
-pub(super) struct LeafBuilder {
-    pivots: Vec<Packed>,
-    /// What follows the pages in the bodies.
-    bodies: Vec<u8>,
-    newest: Vec<u8>,
-    first_page: u64,
-    block_base: Option<BlockNumber>,
-    /// Bytes of the pages in the bodies, should the leaf turn out coarse.
-    pages_len: usize,
-    extras_len: usize,
-    coarse: bool,
-    wide: bool,
-}
-
-struct Packed {
-    code: u16,
-    flags: u8,
-    extras: u8,
-    body_len: usize,
-    page: u64,
-}
-
-impl LeafBuilder {
-    pub(super) fn is_empty(&self) -> bool {
-        self.pivots.is_empty()
-    }
-
-    /// Whether the newest pivot is its first.
-    pub(super) fn is_single(&self) -> bool {
-        self.pivots.len() == 1
-    }
-
-    /// Takes the next pivot, or returns `false` and changes nothing when the leaf is full.
-    pub(super) fn push(&mut self, pivot: &Pivot<'_>) -> bool {
-        let Separator { key, before } = pivot.separator;
-        let shared = shared_len(key, &self.newest).min(SHARED_MAX);
-        let first_page = if self.pivots.is_empty() { pivot.page } else { self.first_page };
-        let begins = pivot.restart == 0;
-        let regular = self.pivots.last().is_none_or(|last| pivot.page == last.page + u64::from(begins));
-        let block_base = if before.is_some() { self.block_base.or(before) } else { self.block_base };
-        let bodies_len = self.bodies.len();
-        let extras = put_body(&mut self.bodies, pivot, shared, block_base.unwrap_or(0));
-        let body_len = self.bodies.len() - bodies_len;
-        let page_len = varint_len(pivot.page - first_page);
-        let coarse = self.coarse || !regular;
-        // The page is counted whether the leaf is coarse or not, so that becoming coarse never makes it wide.
-        let wide = self.wide || body_len + 1 + page_len > NARROW_LEN_MAX;
-        let (count, pages_len) = (self.pivots.len() + 1, self.pages_len + page_len);
-        let extras_len = self.extras_len + usize::from(extras != 0);
-        let len =
-            bodies_at(count, wide) + self.bodies.len() + extras_len + if coarse { pages_len } else { 0 };
-        if len > PAGE_SIZE {
-            self.bodies.truncate(bodies_len);
-            return false;
-        }
-        let flags = if begins { BEGINS } else { 0 } | if extras == 0 { 0 } else { EXTRAS };
-        let code = code(shared, key.get(shared).copied().unwrap_or(0));
-        self.pivots.push(Packed { code, flags, extras, body_len, page: pivot.page });
-        (self.first_page, self.block_base, self.pages_len) = (first_page, block_base, pages_len);
-        (self.coarse, self.wide, self.extras_len) = (coarse, wide, extras_len);
-        key.clone_into(&mut self.newest);
-        true
-    }
-
-    /// Writes the leaf into `page`, which is all zeros, and starts an empty one. `last_page` is the last page that the span of the last
-    /// pivot reaches.
-    pub(super) fn finish(&mut self, page: &mut [u8; PAGE_SIZE], last_page: u64) {
-        let (mut lens, mut marks, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut from, mut begins) = (0, 0u16);
-        for (index, pivot) in self.pivots.iter().enumerate() {
-            let body_from = bodies.len();
-            if index > 0 && index % MARK_EVERY == 0 {
-                marks.extend_from_slice(&(body_from as u16).to_le_bytes());
-                marks.extend_from_slice(&begins.to_le_bytes());
-            }
-            begins += u16::from(pivot.flags & BEGINS != 0);
-            if pivot.extras != 0 {
-                bodies.push(pivot.extras);
-            }
-            if self.coarse {
-                put_varint(&mut bodies, pivot.page - self.first_page);
-            }
-            bodies.extend_from_slice(&self.bodies[from..from + pivot.body_len]);
-            from += pivot.body_len;
-            let len = bodies.len() - body_from;
-            if self.wide {
-                let flags = u16::from(pivot.flags) << 8;
-                lens.extend_from_slice(&(len as u16 | flags).to_le_bytes());
-            } else {
-                lens.push(len as u8 | pivot.flags);
-            }
-        }
-        let flags = if self.coarse { COARSE } else { 0 } | if self.wide { WIDE } else { 0 };
-        let codes: Vec<u8> = self.pivots.iter().flat_map(|pivot| pivot.code.to_le_bytes()).collect();
-        let items = [codes, lens, marks, bodies].concat();
-        let end = CODES_AT + items.len();
-        page[FLAGS_AT..][..2].copy_from_slice(&flags.to_le_bytes());
-        page[PIVOTS_AT..][..2].copy_from_slice(&(self.pivots.len() as u16).to_le_bytes());
-        page[END_AT..][..2].copy_from_slice(&(end as u16).to_le_bytes());
-        page[FIRST_PAGE_AT..][..8].copy_from_slice(&self.first_page.to_le_bytes());
-        page[LAST_PAGE_AT..][..8].copy_from_slice(&last_page.to_le_bytes());
-        page[BLOCK_BASE_AT..][..8].copy_from_slice(&self.block_base.unwrap_or(0).to_le_bytes());
-        page[CODES_AT..end].copy_from_slice(&items);
-        *self = Self::default();
-    }
-}
-
 /// Where the bodies of `pivots` pivots begin.
-fn bodies_at(pivots: usize, wide: bool) -> usize {
+pub(super) fn bodies_at(pivots: usize, wide: bool) -> usize {
     let marks = pivots.saturating_sub(1) / MARK_EVERY;
     CODES_AT + pivots * if wide { 4 } else { 3 } + marks * MARK_LEN
-}
-
-/// Appends what follows extras byte and page in a body, and returns the extras.
-fn put_body(out: &mut Vec<u8>, pivot: &Pivot<'_>, shared: usize, block_base: BlockNumber) -> u8 {
-    let suffix = &pivot.separator.key[shared..];
-    let tail = suffix.get(1..).unwrap_or_default();
-    let (zeros_at, zeros) = longest_zeros(tail);
-    let mut extras = if suffix.is_empty() { EXTRA_EMPTY } else { 0 };
-    if pivot.restart > 0 {
-        put_varint(out, u64::from(pivot.restart));
-    }
-    if let Some(before) = pivot.separator.before {
-        extras |= EXTRA_BEFORE;
-        put_varint(out, zigzag(before.wrapping_sub(block_base) as i64));
-    }
-    if zeros < ZEROS_MIN {
-        out.extend_from_slice(tail);
-        return extras;
-    }
-    put_varint(out, zeros_at as u64);
-    put_varint(out, zeros as u64);
-    out.extend_from_slice(&tail[..zeros_at]);
-    out.extend_from_slice(&tail[zeros_at + zeros..]);
-    extras | EXTRA_ZEROS
-}
-
-/// Where the longest run of zeros begins, the first of equal ones, and its length.
-fn longest_zeros(bytes: &[u8]) -> (usize, usize) {
-    let (mut best, mut from) = ((0, 0), 0);
-    for (at, &byte) in bytes.iter().enumerate() {
-        if byte != 0 {
-            from = at + 1;
-        } else if at + 1 - from > best.1 {
-            best = (from, at + 1 - from);
-        }
-    }
-    best
 }
 
 /// A leaf, its parts found.
@@ -307,16 +155,16 @@ impl<'a> Leaf<'a> {
             let Side::Behind(agrees) = self.compare(index, key, at, known)? else { break };
             (matched, index) = (agrees, index + 1);
         }
-        let found = self.body(index.checked_sub(1)?)?;
+        let (first, restart) = self.place(index.checked_sub(1)?)?;
         let last = if index == self.pivots {
             self.last_page
         } else if !self.coarse {
-            found.page
+            first
         } else {
             let stop = self.body(index)?;
             stop.page.checked_sub(u64::from(stop.begins))?
         };
-        (found.page <= last).then_some(PageSpan { first: found.page, last, restart: found.restart })
+        (first <= last).then_some(PageSpan { first, last, restart })
     }
 
     #[inline]
@@ -383,6 +231,26 @@ impl<'a> Leaf<'a> {
         Some(key.get(known + 1..).map_or(Side::Before, |rest| Side::of(tail, rest, known + 1)))
     }
 
+    /// Page and restart of a pivot.
+    #[inline]
+    fn place(&self, index: usize) -> Option<(u64, u16)> {
+        let begins = self.len(index)?.0 & BEGINS != 0;
+        if self.coarse || !begins {
+            return self.body(index).map(|body| (body.page, body.restart));
+        }
+        Some((self.fine_page(self.offset(index)?.1, true)?, 0))
+    }
+
+    /// The page of a pivot in a leaf that is not coarse, from how many before it begin one.
+    ///
+    /// The first pivot of a leaf lies in its first page, whether it begins it or not.
+    #[inline]
+    fn fine_page(&self, begins_before: usize, begins: bool) -> Option<u64> {
+        let first = self.len(0)?.0 & BEGINS != 0;
+        let pages = (begins_before + usize::from(begins)).checked_sub(usize::from(first))?;
+        self.first_page.checked_add(pages as u64)
+    }
+
     /// The body of a pivot, taken apart.
     #[inline]
     fn body(&self, index: usize) -> Option<Body<'a>> {
@@ -397,14 +265,11 @@ impl<'a> Leaf<'a> {
             extras = *body.first()?;
             at = 1;
         }
-        let pages = if self.coarse {
-            take_varint(body, &mut at)?
+        let page = if self.coarse {
+            self.first_page.checked_add(take_varint(body, &mut at)?)?
         } else {
-            // The first pivot of a leaf lies in its first page, whether it begins it or not.
-            let first = self.len(0)?.0 & BEGINS != 0;
-            (begins_before + usize::from(begins)).checked_sub(usize::from(first))? as u64
+            self.fine_page(begins_before, begins)?
         };
-        let page = self.first_page.checked_add(pages)?;
         let restart = if begins { 0 } else { u16::try_from(take_varint(body, &mut at)?).ok()? };
         let mut before = None;
         if extras & EXTRA_BEFORE != 0 {
@@ -540,4 +405,51 @@ fn sum_narrow(block: &[u8; MARK_EVERY], count: usize) -> (usize, usize) {
     let lens = (lens & PAIRS) + ((lens >> 8) & PAIRS);
     let len = lens.wrapping_mul(0x0001_0001_0001_0001) >> 48;
     (len as usize, (begins.wrapping_mul(EACH) >> 56) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scan_finds_the_first_code_that_is_not_below() {
+        let mut page = [0; PAGE_SIZE];
+        for (index, pair) in page[CODES_AT..].chunks_exact_mut(2).enumerate() {
+            let code = (index * 7919 % 0x8000) as u16;
+            pair.copy_from_slice(&code.to_le_bytes());
+        }
+        let codes: Vec<u16> = (0..2028).map(|i| u16_at(&page, CODES_AT + 2 * i).unwrap()).collect();
+        for wanted in [0, 1, 127, 5000, 0x7EFF, 0x7FFF] {
+            for from in (0..40).chain(1980..2028) {
+                let found =
+                    codes[from..].iter().position(|&code| code >= wanted).map_or(2028, |at| from + at);
+                assert_eq!(first_at_least(&page, from, 2028, wanted), found, "{wanted} from {from}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_sums_are_those_of_the_bytes() {
+        for block in [[0xFF; 16], std::array::from_fn(|i| (i * 37) as u8), [0x80; 16], [0x3F; 16]] {
+            for count in 0..16 {
+                let len = block[..count].iter().map(|&byte| usize::from(byte & 0x3F)).sum();
+                let begins = block[..count].iter().filter(|&&byte| byte >= 0x80).count();
+                assert_eq!(sum_narrow(&block, count), (len, begins), "{block:02x?} {count}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_offsets_are_those_of_the_format_document() {
+        let fields = [
+            (FLAGS_AT, "flags: 1 coarse, 2 wide"),
+            (PIVOTS_AT, "pivots `n`"),
+            (END_AT, "end of the bodies"),
+            (FIRST_PAGE_AT, "data page of the first pivot"),
+            (LAST_PAGE_AT, "last data page of the last pivot's span"),
+            (BLOCK_BASE_AT, "base of the blocks"),
+            (CODES_AT, "codes, lengths, marks, bodies"),
+        ];
+        crate::check_table("### Leaf of a `.bt`", &fields);
+    }
 }

@@ -125,7 +125,7 @@ pub(crate) fn storage_like(count: usize, seed: u64) -> Vec<Entry> {
     while entries.len() < count {
         let address = rng.bytes(20);
         let mut slot = rng.bytes(32);
-        for i in 0..1 + rng.below(400) {
+        for i in 0..=rng.below(400) {
             match rng.below(4) {
                 0 => slot = [vec![0; 30], (i as u16).to_be_bytes().to_vec()].concat(),
                 1 => slot[31] = slot[31].wrapping_add(1),
