@@ -477,8 +477,9 @@ impl<'a> Page<'a> {
     #[inline]
     fn scan(&self, group: usize, rest: &[u8], at: BlockNumber) -> Result<Lookup, Error> {
         let (begin, end) = (self.group_at(group)?, self.group_at(group + 1)?);
-        // Asks for all lines of the group at once: the scan below would wait for one after the other.
-        for line in self.body.get(begin..end).unwrap_or_default().chunks(64) {
+        // Asks for the first lines of the group at once: the scan below would wait for one after the other.
+        // Over 5 M entries that takes 0.6 us to a lookup where none take 0.7; more lines take longer again.
+        for line in self.body.get(begin..end).unwrap_or_default().chunks(64).take(4) {
             black_box(line[0]);
         }
         let mut entry = self.restart_entry(group)?;

@@ -7,7 +7,9 @@ use std::cmp::Reverse;
 use common::{
     Model, RULES, SplitMix64, build, build_by_merge, check, dictionary_len, large_values, storage, texts,
 };
-use icecore_segments::{Encoding, EncodingRule, Entry, Error, Segment, SegmentBuilder, Value};
+use icecore_segments::{
+    Cursor, Encoding, EncodingRule, Entry, Error, PageBuf, Segment, SegmentBuilder, Value,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -59,6 +61,15 @@ proptest! {
             prop_assert!(build_by_merge(&model, rule, parts, seed) == build(&model, rule).1);
         }
     }
+}
+
+#[test]
+fn a_segment_is_shared_by_threads() {
+    fn shared<T: Send + Sync>() {}
+    fn sent<T: Send>() {}
+    shared::<Segment<Vec<u8>>>();
+    sent::<PageBuf>();
+    sent::<Cursor<'_, Vec<u8>>>();
 }
 
 #[test]
