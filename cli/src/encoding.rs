@@ -9,13 +9,18 @@ use clap::ValueEnum;
 
 /// The rule as `--help` tells it.
 pub(crate) const RULE: &str = "\
-Keys and values:
-  --encoding auto  a string that begins with 0x is hex, every other is UTF-8 text. Answers look like the question:
-                   where the key (or the prefix of a scan) was given as 0x hex, keys and values are printed as 0x hex;
-                   else as text where the bytes are printable UTF-8 that does not begin with 0x, and as 0x hex where
-                   they are not. An archive of the Ethereum formats (domains balance, nonce, code and storage) prints hex
-  --encoding text  every string is taken literally, 0x too; printed as text where the bytes are UTF-8, else as 0x hex
-  --encoding hex   every string is hex, with or without 0x; printed as 0x hex";
+How keys and values are written:
+  --encoding auto  A string that begins with 0x is hex, any other UTF-8 text.
+                   Answers look like the question: where the key (or the
+                   prefix of a scan) was 0x hex, keys and values are printed
+                   as 0x hex. Else as text, where the bytes are printable
+                   UTF-8 that does not begin with 0x, and as 0x hex where
+                   they are not. An archive with the domains balance, nonce,
+                   code and storage alone, as the Ethereum formats make it,
+                   always prints 0x hex.
+  --encoding text  Every string is taken literally, 0x too. Printed as text
+                   where the bytes are UTF-8, else as 0x hex.
+  --encoding hex   Every string is hex, with or without 0x. Printed as 0x hex.";
 
 /// How strings become bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -10,8 +10,11 @@ use icecore::{Error, ErrorKind};
 
 /// The exit codes, as `--help` tells them.
 pub(crate) const CODES: &str = "\
-Exit codes: 0 done, 1 not found or not verified, 2 usage or bad input, 3 block out of range, 4 corruption,
-5 locked by another writer, 6 no space left, 7 anything else of the environment";
+Exit codes:
+  0  done                          4  corruption
+  1  not found or not verified     5  locked by another writer
+  2  usage or bad input            6  no space left
+  3  block out of range            7  anything else of the environment";
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

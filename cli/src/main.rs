@@ -1,7 +1,7 @@
 //! The command `icecore`: builds, reads, proves and keeps an archive of chain state.
 //!
 //! One file per verb in [`cmd`]; [`input`] turns text into blocks, [`encoding`] text into keys and values and back,
-//! [`print`] and [`progress`] speak to people, [`exit`] to scripts.
+//! [`mod@print`] and [`progress`] speak to people, [`exit`] to scripts.
 
 #![forbid(unsafe_code)]
 
@@ -21,21 +21,18 @@ use crate::exit::{CODES, report};
 
 /// Every version of every key of a chain, in immutable files, at the price of one disk read
 #[derive(Parser)]
-#[command(name = "icecore", version, max_term_width = 110, after_help = CODES, after_long_help = LONG_HELP)]
+#[command(name = "icecore", version, max_term_width = 100, after_help = format!("{EXAMPLES}\n\n{CODES}"))]
 struct Cli {
     #[command(subcommand)]
     command: cmd::Command,
 }
 
-const LONG_HELP: &str = "\
+const EXAMPLES: &str = "\
 Examples:
-  icecore demo                                                     see it work, in well under a minute
-  icecore ingest chain.ice changes.jsonl --format jsonl --create   make an archive and fill it
-  icecore get chain.ice alice --at 17                              the value of a key at block 17
-  icecore prove chain.ice alice --at 17 | icecore verify-proof -   a proof of it, checked
-
-Exit codes: 0 done, 1 not found or not verified, 2 usage or bad input, 3 block out of range, 4 corruption,
-5 locked by another writer, 6 no space left, 7 anything else of the environment";
+  icecore demo                           see it work, in well under a minute
+  icecore ingest chain.ice changes.jsonl --format jsonl --create
+  icecore get chain.ice alice --at 17    the value of a key at block 17
+  icecore prove chain.ice alice --at 17 | icecore verify-proof -";
 
 fn main() -> ExitCode {
     match Cli::parse().command.run() {

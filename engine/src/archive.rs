@@ -36,7 +36,7 @@ impl Archive {
     /// # Errors
     /// [`Error::Exists`] when the directory has files, [`Error::Options`] for options that make no sense.
     pub fn create(path: impl AsRef<Path>, options: Options) -> Result<Self, Error> {
-        Self::create_with(Arc::new(OsStorage::default()), path, options, OpenOptions::default())
+        Self::create_with(Arc::new(OsStorage), path, options, OpenOptions::default())
     }
 
     /// The same on any storage and with options of opening.
@@ -55,7 +55,7 @@ impl Archive {
     /// # Errors
     /// [`Error::Locked`] when another writer has it; damage with file and place.
     pub fn open(path: impl AsRef<Path>, open: OpenOptions) -> Result<Self, Error> {
-        Self::open_with(Arc::new(OsStorage::default()), path, open)
+        Self::open_with(Arc::new(OsStorage), path, open)
     }
 
     /// The same on any storage.
@@ -115,6 +115,12 @@ impl Archive {
     /// Emits every step that is complete and has left the reorg window, and waits for it.
     pub fn emit(&self) -> Result<(), Error> {
         self.core.emit_ready(&())
+    }
+
+    /// Brings the files to where background maintenance would bring them: emits what is ready, merges as the options of
+    /// opening say, and reindexes by the archive's rule. For the end of a bulk load.
+    pub fn maintain(&self, observer: &dyn Observer) -> Result<(), Error> {
+        self.core.maintain(observer)
     }
 
     /// Merges adjacent segments to aligned power-of-two step ranges until nothing is left to merge. Readers go on. Returns

@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::core::Core;
 use crate::domain::DomainId;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind, Poison};
 use crate::observer::Observer;
 use crate::reindex::ReindexRule;
 
@@ -20,9 +20,26 @@ impl Background {
         let worker = Arc::clone(core);
         let thread = thread::Builder::new()
             .name("icecore-maintain".to_owned())
-            .spawn(move || worker.maintain_until_closed())
+            .spawn(move || {
+                let _watch = Watch(&worker);
+                worker.maintain_until_closed();
+            })
             .expect("the system gives a thread");
         Self { core: Arc::clone(core), thread: Some(thread) }
+    }
+}
+
+/// Tells the writer when the thread ends in a panic: nobody would emit for whoever waits.
+struct Watch<'c>(&'c Core);
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let mut state = self.0.state.lock();
+            let since = "the maintenance thread panicked".to_owned();
+            state.poison.get_or_insert(Poison { since, cause: ErrorKind::Closed });
+            self.0.changed.notify_all();
+        }
     }
 }
 
@@ -31,7 +48,7 @@ impl Drop for Background {
         self.core.state.lock().closing = true;
         self.core.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic there has poisoned nothing here; the message is already on standard error.
+            // A panic there has refused further writes; the message is already on standard error.
             let _ = thread.join();
         }
     }

@@ -75,7 +75,8 @@ impl<'a> BlockWriter<'a> {
     ///
     /// # Errors
     /// [`Error::NotRising`] when another block got ahead; a failed write or sync, after which the archive reads but refuses
-    /// writes until it is opened again.
+    /// writes until it is opened again. Where `commit` itself emits or merges, a failure of that is returned too: the block
+    /// is committed then, and the next commit tries again.
     ///
     /// # Durability
     /// As [`Durability`](crate::Durability) says. In every mode the block survives the death of this process.

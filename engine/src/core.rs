@@ -12,7 +12,7 @@ use icecore_segments::frame::Kind;
 use icecore_segments::step::BlockNumber;
 use parking_lot::{Condvar, Mutex};
 
-use crate::error::Error;
+use crate::error::{Error, Poison};
 use crate::live::{LiveFile, LiveSegment};
 use crate::log::Log;
 use crate::manifest::Manifest;
@@ -46,17 +46,14 @@ pub(crate) struct State {
     /// What the newest blocks replaced in the tree, oldest first, at most a reorg window of them.
     pub(crate) undo: VecDeque<(BlockNumber, Undo)>,
     /// The failure after which nothing is written any more.
-    pub(crate) poison: Option<String>,
+    pub(crate) poison: Option<Poison>,
     pub(crate) closing: bool,
 }
 
 impl State {
     /// Refuses writes after a failed one.
     pub(crate) fn check_poison(&self) -> Result<(), Error> {
-        match &self.poison {
-            Some(since) => Err(Error::Poisoned { since: since.clone() }),
-            None => Ok(()),
-        }
+        self.poison.as_ref().map_or(Ok(()), |poison| Err(poison.refusal()))
     }
 
     /// Remembers a failed write or sync: after it nobody knows what is on disk.
@@ -64,17 +61,30 @@ impl State {
         if let Err(error) = &result
             && self.poison.is_none()
         {
-            self.poison = Some(error.to_string());
+            self.poison = Some(Poison::of(error));
         }
         result
     }
 }
 
-/// A change of the set of live segments.
+impl Drop for Core {
+    fn drop(&mut self) {
+        // Before the lock goes.
+        self.shared.directory.removals.end();
+    }
+}
+
+/// A change of the set of live segments. What it would add and was not published is removed again.
 #[derive(Default)]
 pub(crate) struct FileChange {
     pub(crate) removed: Vec<Arc<LiveSegment>>,
     pub(crate) added: Vec<Arc<LiveSegment>>,
+}
+
+impl Drop for FileChange {
+    fn drop(&mut self) {
+        self.added.iter().for_each(|segment| segment.retire_unless_shared());
+    }
 }
 
 impl Core {
@@ -95,8 +105,8 @@ impl Core {
     pub(crate) fn flush(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
         state.check_poison()?;
-        let synced = state.log.sync();
-        state.poisoned(synced)
+        let settled = state.log.settle();
+        state.poisoned(settled)
     }
 
     /// Publishes a change of files: the manifest on disk first, then the version that readers get.
@@ -109,10 +119,12 @@ impl Core {
     pub(crate) fn publish(
         &self,
         state: &mut State,
-        change: FileChange,
+        mut change: FileChange,
         edit: impl FnOnce(&mut Manifest, &mut Version),
     ) -> Result<(), Error> {
         state.check_poison()?;
+        // From here on the manifest on disk may name them.
+        let added = std::mem::take(&mut change.added);
         let directory = &self.shared.directory;
         let mut version = (*self.version()).clone();
         let mut manifest = state.manifest.clone();
@@ -120,7 +132,7 @@ impl Core {
             .all_segments()
             .filter(|segment| !change.removed.iter().any(|gone| Arc::ptr_eq(gone, segment)))
             .cloned();
-        let segments = by_domain(directory.config.domains.len(), kept.chain(change.added.iter().cloned()));
+        let segments = by_domain(directory.config.domains.len(), kept.chain(added));
         version.segments = Arc::new(segments);
         manifest.segments = version.all_segments().map(|segment| segment.record.clone()).collect();
         manifest.generation += 1;
@@ -184,6 +196,19 @@ impl LiveSegment {
             self.bt.retire();
         }
         if !alive(Kind::ExistenceFilter, self.kvei.path()) {
+            self.kvei.retire();
+        }
+    }
+
+    /// Marks for removal the files that no other segment has.
+    fn retire_unless_shared(&self) {
+        if Arc::strong_count(&self.kv) == 1 {
+            self.kv.retire();
+        }
+        if Arc::strong_count(&self.bt) == 1 {
+            self.bt.retire();
+        }
+        if Arc::strong_count(&self.kvei) == 1 {
             self.kvei.retire();
         }
     }

@@ -37,16 +37,16 @@ impl Core {
         let config = &self.shared.directory.config;
         observer.begin(&format!("emit step {}", table.step()), None);
         let rule = self.state.lock().manifest.rule;
-        let mut added = Vec::new();
+        let mut change = FileChange::default();
         for domain in (0..config.domains.len()).map(|index| DomainId(index as u16)) {
-            added.extend(self.emit_domain(table, rule, domain, observer)?.map(Arc::new));
+            change.added.extend(self.emit_domain(table, rule, domain, observer)?.map(Arc::new));
         }
         observer.end();
         let emitted_to = table.step().next();
         let mut state = self.state.lock();
         let first_live = state.log.first_needed(emitted_to);
         let first_block = self.version().first;
-        self.publish(&mut state, FileChange { removed: Vec::new(), added }, |manifest, version| {
+        self.publish(&mut state, change, |manifest, version| {
             manifest.emitted_to = emitted_to;
             manifest.emitted_head = table.last_height().or(manifest.emitted_head);
             manifest.first_block = manifest.first_block.or(first_block);
@@ -81,6 +81,6 @@ impl Core {
             observer.advance(versions.len() as u64);
         }
         drop(keys);
-        output.finish()?.map(|record| LiveSegment::open(directory, record)).transpose()
+        output.finish()?.map(|record| LiveSegment::open_new(directory, record)).transpose()
     }
 }

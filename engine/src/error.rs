@@ -179,8 +179,10 @@ pub enum Error {
     /// A write or sync failed before; the archive reads but refuses writes until it is opened again.
     #[error("writes are refused since an earlier failure: {since}")]
     Poisoned {
-        /// The failure.
+        /// The failure, with what caused it.
         since: String,
+        /// What to do about that failure before opening again.
+        cause: ErrorKind,
     },
 }
 
@@ -248,7 +250,34 @@ impl Error {
             | Self::UnknownDomain { .. }
             | Self::TooLarge { .. }
             | Self::Options { .. } => ErrorKind::Misuse,
+            // A full disk must be known as one, or opening again fails as well.
+            Self::Poisoned { cause: ErrorKind::NoSpace, .. } => ErrorKind::NoSpace,
             Self::Poisoned { .. } => ErrorKind::Closed,
         }
+    }
+}
+
+/// A failure after which nothing is written any more.
+pub(crate) struct Poison {
+    /// The failure and all that caused it, in one line.
+    pub(crate) since: String,
+    pub(crate) cause: ErrorKind,
+}
+
+impl Poison {
+    /// Remembers a failed write or sync.
+    pub(crate) fn of(error: &Error) -> Self {
+        let mut since = error.to_string();
+        let mut source = std::error::Error::source(error);
+        while let Some(cause) = source {
+            since = format!("{since}: {cause}");
+            source = cause.source();
+        }
+        Self { since, cause: error.kind() }
+    }
+
+    /// What every later write gets.
+    pub(crate) fn refusal(&self) -> Error {
+        Error::Poisoned { since: self.since.clone(), cause: self.cause }
     }
 }

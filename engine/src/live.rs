@@ -1,7 +1,8 @@
 //! Open files of live segments, and what keeps them from being removed too early.
 //!
 //! A reader pins a [`Version`](crate::version::Version), a version pins its segments, a segment pins its three files.
-//! When a change replaces a file, the file is marked obsolete and removed by whoever lets go of it last.
+//! When a change replaces a file, the file is marked obsolete and removed by whoever lets go of it last, as long as the
+//! writer that marked it is there; after that, by the next writer.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use icecore_segments::Segment;
 use icecore_segments::checksum::Checksum;
 use icecore_segments::frame::{FileSummary, Kind};
 use icecore_segments::step::BlockNumber;
+use parking_lot::Mutex;
 
 use crate::error::Error;
 use crate::manifest::{FileRecord, SegmentRecord};
@@ -24,6 +26,28 @@ pub(crate) struct Directory {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) path: PathBuf,
     pub(crate) config: Arc<Config>,
+    pub(crate) removals: Removals,
+}
+
+/// The right to remove files of a directory. It ends with the writer's lock: the next writer may use a name again that
+/// a reader of this one still holds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Removals {
+    ended: Arc<Mutex<bool>>,
+}
+
+impl Removals {
+    /// Nothing is removed any more when this returns.
+    pub(crate) fn end(&self) {
+        *self.ended.lock() = true;
+    }
+
+    fn while_allowed(&self, remove: impl FnOnce()) {
+        let ended = self.ended.lock();
+        if !*ended {
+            remove();
+        }
+    }
 }
 
 /// An open file and its name on disk.
@@ -31,6 +55,7 @@ pub(crate) struct LiveFile<T> {
     view: T,
     path: PathBuf,
     storage: Arc<dyn Storage>,
+    removals: Removals,
     obsolete: AtomicBool,
 }
 
@@ -59,7 +84,7 @@ impl<T> Drop for LiveFile<T> {
     fn drop(&mut self) {
         if self.obsolete.load(Ordering::Acquire) {
             // A file that stays is garbage that the next opening removes, so a failure loses nothing but space.
-            let _ = self.storage.remove(&self.path);
+            self.removals.while_allowed(|| drop(self.storage.remove(&self.path)));
         }
     }
 }
@@ -86,6 +111,16 @@ impl LiveSegment {
         let bt = directory.open_index(&record, content)?;
         let kvei = directory.open_filter(&record, content)?;
         Ok(Self::assemble(directory, record, Arc::new(kv), Arc::new(bt), Arc::new(kvei)))
+    }
+
+    /// Opens a segment that was just written. Where that fails, its files go again.
+    pub(crate) fn open_new(directory: &Directory, record: SegmentRecord) -> Result<Self, Error> {
+        Self::open(directory, record.clone()).inspect_err(|_| {
+            for kind in Kind::ALL {
+                // What cannot be removed now is garbage that the next opening removes.
+                let _ = directory.storage.remove(&directory.file(&record, kind));
+            }
+        })
     }
 
     pub(crate) fn assemble(
@@ -170,7 +205,8 @@ impl Directory {
             return Err(Error::File { path, source });
         }
         let view = open(mapping).map_err(|source| Error::File { path: path.clone(), source })?;
-        Ok(LiveFile { view, path, storage: Arc::clone(&self.storage), obsolete: AtomicBool::new(false) })
+        let (storage, removals) = (Arc::clone(&self.storage), self.removals.clone());
+        Ok(LiveFile { view, path, storage, removals, obsolete: AtomicBool::new(false) })
     }
 }
 

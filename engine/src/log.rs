@@ -87,6 +87,14 @@ impl Log {
         Ok(())
     }
 
+    /// Makes every record durable, and that the file says so: after a power loss, too, a reader knows of all of them.
+    ///
+    /// After [`Log::sync`] alone it may not know of the last one, until a writer has opened the archive.
+    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+        self.sync()?;
+        self.writer.settle()
+    }
+
     /// The first file that has a block at or after `emitted_to`, or the one being written.
     pub(crate) fn first_needed(&self, emitted_to: Step) -> u64 {
         let needed = |file: &&LogFile| file.last_step.is_some_and(|last| last >= emitted_to);

@@ -20,6 +20,7 @@ use crate::layout;
 use crate::options::Config;
 use crate::steps::StepLen;
 use crate::storage::Storage;
+use crate::wal::FILE_HEADER_LEN;
 
 const MAGIC: [u8; 8] = *b"\x8AICM\r\n\x1A\n";
 const VERSION: u32 = 1;
@@ -145,10 +146,7 @@ impl Manifest {
         let path = dir.join(layout::MANIFEST);
         match storage.read(&path)? {
             Some(bytes) => Self::decode(&bytes, &path),
-            // A directory with a log but no manifest lost it; one without either never was an archive.
-            None if storage.list(&layout::wal_dir(dir))?.is_some_and(|names| !names.is_empty()) => {
-                Err(Error::Missing { path })
-            }
+            None if had_content(storage, dir)? => Err(Error::Missing { path }),
             None => Err(Error::NotAnArchive { path: dir.to_owned() }),
         }
     }
@@ -212,6 +210,22 @@ impl Manifest {
         }
         Ok(manifest)
     }
+}
+
+/// Whether a directory without a manifest holds what only an archive with one can have: a segment, or a log with a
+/// record. A crash in the midst of creation leaves neither.
+pub(crate) fn had_content(storage: &dyn Storage, dir: &Path) -> Result<bool, Error> {
+    let names = storage.list(dir)?.unwrap_or_default();
+    if names.iter().any(|name| layout::is_ours(name) && name != layout::MANIFEST_NEW) {
+        return Ok(true);
+    }
+    let wal = layout::wal_dir(dir);
+    for name in storage.list(&wal)?.unwrap_or_default() {
+        if storage.len(&wal.join(name))?.is_some_and(|len| len > FILE_HEADER_LEN as u64) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn put_option(out: &mut Vec<u8>, value: Option<u64>) {

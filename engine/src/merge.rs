@@ -91,7 +91,7 @@ impl Core {
         let inputs_view = inputs.iter().map(|input| &**input);
         let record = rewrite(directory, domain, inputs_view, range, shape, observer, |_| true)?;
         observer.end();
-        let added = record.map(|record| LiveSegment::open(directory, record)).transpose()?;
+        let added = record.map(|record| LiveSegment::open_new(directory, record)).transpose()?;
         let change = FileChange { removed: inputs, added: added.into_iter().map(Arc::new).collect() };
         self.publish(&mut self.state.lock(), change, |_, _| {})?;
         Ok(true)

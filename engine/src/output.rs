@@ -33,7 +33,7 @@ pub(crate) struct Shape {
     pub(crate) encoding: EncodingRule,
 }
 
-/// A file that is being written under its final name; removed when it is dropped before [`NewFile::keep`].
+/// A file that is being written under its final name; removed when it is dropped before [`SyncedFile::keep`].
 struct NewFile {
     storage: Arc<dyn Storage>,
     path: PathBuf,
@@ -58,8 +58,10 @@ impl NewFile {
             }
             revision += 1;
         };
-        let sink = directory.storage.create(&path)?;
-        Ok((Self { storage: Arc::clone(&directory.storage), path, revision, kept: false }, sink))
+        // Before the attempt: one that fails may have made the name.
+        let this = Self { storage: Arc::clone(&directory.storage), path, revision, kept: false };
+        let sink = directory.storage.create(&this.path)?;
+        Ok((this, sink))
     }
 
     fn error(&self, source: icecore_segments::Error) -> Error {
@@ -67,10 +69,23 @@ impl NewFile {
     }
 
     /// Makes the bytes durable. The name becomes durable when the manifest's directory is synced.
-    fn keep(mut self, mut sink: Sink, summary: FileSummary) -> Result<FileRecord, Error> {
+    fn sync(self, mut sink: Sink, summary: FileSummary) -> Result<SyncedFile, Error> {
         sink.sync()?;
-        self.kept = true;
-        Ok(FileRecord { revision: self.revision, summary })
+        let record = FileRecord { revision: self.revision, summary };
+        Ok(SyncedFile { file: self, record })
+    }
+}
+
+/// A file that is complete and still goes with the others when one of them fails.
+struct SyncedFile {
+    file: NewFile,
+    record: FileRecord,
+}
+
+impl SyncedFile {
+    fn keep(mut self) -> FileRecord {
+        self.file.kept = true;
+        self.record
     }
 }
 
@@ -159,8 +174,9 @@ impl<'d> SegmentOutput<'d> {
         let (pivot_summary, bt_sink) =
             pivots.finish(parent, summary.pages, summary.entries).map_err(|e| bt.error(e))?;
         let kvei = write_filter(directory, domain, steps, filter, parent)?;
-        let bt = bt.keep(bt_sink, pivot_summary.file)?;
-        let kv = kv.keep(kv_sink, summary.file)?;
+        let bt = bt.sync(bt_sink, pivot_summary.file)?;
+        let kv = kv.sync(kv_sink, summary.file)?;
+        let (kv, bt, kvei) = (kv.keep(), bt.keep(), kvei.keep());
         let (m, filter_bits) = (shape.m, shape.filter_bits);
         Ok(Some(SegmentRecord { domain, steps, kv, bt, kvei, m, filter_bits }))
     }
@@ -172,15 +188,19 @@ fn write_filter(
     steps: StepRange,
     filter: FilterBuilder<EngineSpool>,
     parent: Checksum,
-) -> Result<FileRecord, Error> {
+) -> Result<SyncedFile, Error> {
     let name = &directory.config.domains[domain.index()].name;
     let (file, sink) = NewFile::create(directory, domain, steps, Kind::ExistenceFilter)?;
     let (summary, sink) = filter.finish(sink, name, steps, parent).map_err(|e| file.error(e))?;
-    file.keep(sink, summary.file)
+    file.sync(sink, summary.file)
 }
 
 /// Builds a pivot index of density `m` for an unchanged `.kv`: a new file beside the old one.
-pub(crate) fn rebuild_index(directory: &Directory, record: &SegmentRecord, m: Density) -> Result<FileRecord, Error> {
+pub(crate) fn rebuild_index(
+    directory: &Directory,
+    record: &SegmentRecord,
+    m: Density,
+) -> Result<FileRecord, Error> {
     let name = &directory.config.domains[record.domain.index()].name;
     let kv = directory.open_segment(record, Access::Sequential)?;
     let segment = kv.view();
@@ -189,9 +209,11 @@ pub(crate) fn rebuild_index(directory: &Directory, record: &SegmentRecord, m: De
     let mut pivots = Releasing { inner: pivots, mapping: segment.data(), seen: 0 };
     segment.offer_pivots(&mut pivots).map_err(|e| kv.error(e))?;
     let summary = segment.summary();
-    let (pivots, sink) =
-        pivots.inner.finish(summary.file.content, summary.pages, summary.entries).map_err(|e| file.error(e))?;
-    file.keep(sink, pivots.file)
+    let (pivots, sink) = pivots
+        .inner
+        .finish(summary.file.content, summary.pages, summary.entries)
+        .map_err(|e| file.error(e))?;
+    Ok(file.sync(sink, pivots.file)?.keep())
 }
 
 /// Builds a filter for an unchanged `.kv`: a new file beside the old one.
@@ -213,7 +235,7 @@ pub(crate) fn rebuild_filter(
         filter.push(KeyHash::of(key))
     });
     pushed.map_err(|e| kv.error(e))?;
-    write_filter(directory, record.domain, record.steps, filter, summary.file.content)
+    Ok(write_filter(directory, record.domain, record.steps, filter, summary.file.content)?.keep())
 }
 
 /// Entries (or keys, or pivots) of a sequential pass between two releases of what was read: about 50 MB of pages.

@@ -34,6 +34,10 @@ impl Core {
             self.prune_domain(&version, rule, domain, floor, observer, &mut change)?;
         }
         let mut state = self.state.lock();
+        // With the new manifest the roots below the floor are gone, so the block there must be durable, and readers must
+        // know that it is.
+        let settled = state.log.settle();
+        state.poisoned(settled)?;
         self.publish(&mut state, change, |manifest, next| {
             manifest.pruned_before = manifest.pruned_before.max(before);
             next.first = next.first.max(Some(before));
@@ -64,7 +68,7 @@ impl Core {
         let record =
             rewrite(directory, domain, inputs, steps, shape, observer, |entry| visible.keeps(entry))?;
         observer.end();
-        let added = record.map(|record| LiveSegment::open(directory, record)).transpose()?;
+        let added = record.map(|record| LiveSegment::open_new(directory, record)).transpose()?;
         change.added.extend(added.map(Arc::new));
         change.removed.extend(reaching);
         Ok(())

@@ -78,7 +78,7 @@ impl Reader {
     /// # Cost
     /// Header, footer and resident parts of every segment; the write-ahead log. Neither the lock nor the Merkle tree.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::open_with(Arc::new(OsStorage::default()), path)
+        Self::open_with(Arc::new(OsStorage), path)
     }
 
     /// The same on any storage.

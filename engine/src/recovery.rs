@@ -1,11 +1,15 @@
 //! The whole of opening an archive, top to bottom.
 //!
-//! 1. lock (writers), 2. manifest, 3. segments that it names, 4. the log, replayed into tables, 5. (writers) what no
-//! manifest names is removed and a torn tail is cut. A reader that races with a writer notices that the manifest changed
-//! and starts again.
+//! 1. the lock (writers);
+//! 2. the manifest;
+//! 3. the segments that it names;
+//! 4. the log, replayed into tables;
+//! 5. what no manifest names is removed and a torn tail is cut (writers).
+//!
+//! A reader that races with a writer notices that the manifest changed and starts again.
 
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use icecore_segments::frame::Kind;
@@ -15,9 +19,9 @@ use rayon::prelude::*;
 use crate::core::{Core, State};
 use crate::error::Error;
 use crate::layout;
-use crate::live::{Directory, LiveSegment};
+use crate::live::{Directory, LiveSegment, Removals};
 use crate::log::{Log, LogFile, create_file};
-use crate::manifest::{Manifest, SegmentRecord};
+use crate::manifest::{Manifest, SegmentRecord, had_content};
 use crate::options::{Config, OpenOptions};
 use crate::output::{rebuild_filter, rebuild_index};
 use crate::reader::Shared;
@@ -30,24 +34,36 @@ const RETRIES_MAX: usize = 100;
 
 /// Makes the directory of a new archive. The manifest comes last: without it there is no archive.
 pub(crate) fn create(storage: &Arc<dyn Storage>, path: &Path, config: Config) -> Result<(), Error> {
-    if storage
-        .list(path)?
-        .is_some_and(|names| names.iter().any(|name| name != "LOCK" && name != layout::MANIFEST_NEW))
-    {
-        return Err(Error::Exists { path: path.to_owned() });
+    check_vacant(&**storage, path)?;
+    let above: Vec<&Path> = path.ancestors().skip(1).collect();
+    let mut new = 0;
+    while new + 1 < above.len() && storage.len(above[new])?.is_none() {
+        new += 1;
     }
     storage.create_dir(path)?;
     let lock = storage.lock(path)?;
+    // Somebody else may have created one before this process got the lock.
+    check_vacant(&**storage, path)?;
     storage.create_dir(&layout::wal_dir(path))?;
     let manifest = Manifest::new(config);
     let directory = directory(storage, path, &manifest);
     create_file(&directory, manifest.wal_first)?;
     manifest.store(&**storage, path)?;
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+    for parent in above.into_iter().take(new + 1) {
         storage.sync_dir(parent)?;
     }
     drop(lock);
     Ok(())
+}
+
+fn check_vacant(storage: &dyn Storage, path: &Path) -> Result<(), Error> {
+    let foreign = |name: &String| name != "LOCK" && name != layout::MANIFEST_NEW;
+    match storage.list(path)? {
+        Some(names) if names.iter().any(foreign) || had_content(storage, path)? => {
+            Err(Error::Exists { path: path.to_owned() })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Opens for reading: takes no lock and changes nothing.
@@ -79,6 +95,9 @@ pub(crate) fn open_for_writing(
     }
     let lock = storage.lock(path)?;
     let mut manifest = Manifest::load(&*storage, path)?;
+    // After a kill in the midst of a publication the rename may be visible and not durable. Nothing may be built on it, and
+    // nothing removed that the manifest before it names, until it is.
+    storage.sync_dir(path)?;
     let directory = directory(&storage, path, &manifest);
     let repairs = Mutex::new(Vec::new());
     let loaded =
@@ -105,11 +124,12 @@ pub(crate) fn open_for_writing(
     })
 }
 
-fn directory(storage: &Arc<dyn Storage>, path: &Path, manifest: &Manifest) -> Directory {
+pub(crate) fn directory(storage: &Arc<dyn Storage>, path: &Path, manifest: &Manifest) -> Directory {
     Directory {
         storage: Arc::clone(storage),
         path: path.to_owned(),
         config: Arc::new(manifest.config.clone()),
+        removals: Removals::default(),
     }
 }
 
@@ -239,17 +259,23 @@ fn is_rebuildable(error: &Error) -> bool {
 
 /// Removes files of ours that the manifest does not name: what a crash or a pinned reader of a former process left.
 fn remove_garbage(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
+    find_garbage(directory, manifest)?.iter().try_for_each(|path| directory.storage.remove(path))
+}
+
+/// The files of ours that the manifest does not name.
+pub(crate) fn find_garbage(directory: &Directory, manifest: &Manifest) -> Result<Vec<PathBuf>, Error> {
+    let mut garbage = Vec::new();
     for name in directory.storage.list(&directory.path)?.unwrap_or_default() {
         if layout::is_ours(&name) && !manifest.names(&name) {
-            directory.storage.remove(&directory.path.join(name))?;
+            garbage.push(directory.path.join(name));
         }
     }
     let wal = layout::wal_dir(&directory.path);
     for name in directory.storage.list(&wal)?.unwrap_or_default() {
         let live = manifest.wal_first..=manifest.wal_last;
         if layout::parse_wal_name(&name).is_some_and(|sequence| !live.contains(&sequence)) {
-            directory.storage.remove(&wal.join(name))?;
+            garbage.push(wal.join(name));
         }
     }
-    Ok(())
+    Ok(garbage)
 }

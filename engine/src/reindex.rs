@@ -9,7 +9,7 @@ use icecore_segments::frame::Kind;
 use crate::core::{Core, FileChange};
 use crate::error::Error;
 use crate::live::LiveSegment;
-use crate::manifest::DensityRule;
+use crate::manifest::{DensityRule, SegmentRecord};
 use crate::observer::Observer;
 use crate::output::{rebuild_filter, rebuild_index};
 
@@ -70,6 +70,9 @@ impl Core {
         }
         let mut done = Vec::new();
         for job in self.jobs(rule, domain)? {
+            if self.state.lock().closing {
+                break;
+            }
             let mut plan = self.plan_of(&job);
             if rule == ReindexRule::Rebuild || !job.is_in_line() {
                 observer.begin(&format!("reindex {}", plan.segment), Some(plan.entries));
@@ -87,23 +90,35 @@ impl Core {
         let directory = &self.shared.directory;
         let old = &job.segment;
         let mut record = old.record.clone();
-        let content = record.kv.summary.content;
-        let (mut bt, mut kvei) = (Arc::clone(&old.bt), Arc::clone(&old.kvei));
-        if everything || record.m != job.m {
-            record.bt = rebuild_index(directory, &record, job.m)?;
-            record.m = job.m;
-            bt = Arc::new(directory.open_index(&record, content)?);
-        }
-        if everything || record.filter_bits != job.filter_bits {
-            record.kvei = rebuild_filter(directory, &record, job.filter_bits)?;
-            record.filter_bits = job.filter_bits;
-            kvei = Arc::new(directory.open_filter(&record, content)?);
-        }
+        let new = self.build(job, everything, &mut record).inspect_err(|_| {
+            for kind in Kind::ALL.into_iter().filter(|kind| record.file(*kind) != old.record.file(*kind)) {
+                // What cannot be removed now is garbage that the next opening removes.
+                let _ = directory.storage.remove(&directory.file(&record, kind));
+            }
+        })?;
         let bytes = record.file(Kind::PivotIndex).summary.len;
-        let new = LiveSegment::assemble(directory, record, Arc::clone(&old.kv), bt, kvei);
         let change = FileChange { removed: vec![Arc::clone(old)], added: vec![Arc::new(new)] };
         self.publish(&mut self.state.lock(), change, |_, _| {})?;
         Ok(bytes)
+    }
+
+    /// Builds the accessors and enters each into `record` as soon as its file is there.
+    fn build(&self, job: &Job, everything: bool, record: &mut SegmentRecord) -> Result<LiveSegment, Error> {
+        let directory = &self.shared.directory;
+        let old = &job.segment;
+        let content = record.kv.summary.content;
+        let (mut bt, mut kvei) = (Arc::clone(&old.bt), Arc::clone(&old.kvei));
+        if everything || record.m != job.m {
+            record.bt = rebuild_index(directory, record, job.m)?;
+            record.m = job.m;
+            bt = Arc::new(directory.open_index(record, content)?);
+        }
+        if everything || record.filter_bits != job.filter_bits {
+            record.kvei = rebuild_filter(directory, record, job.filter_bits)?;
+            record.filter_bits = job.filter_bits;
+            kvei = Arc::new(directory.open_filter(record, content)?);
+        }
+        Ok(LiveSegment::assemble(directory, record.clone(), Arc::clone(&old.kv), bt, kvei))
     }
 
     fn jobs(&self, rule: ReindexRule, domain: Option<&str>) -> Result<Vec<Job>, Error> {

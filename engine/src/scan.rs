@@ -234,7 +234,7 @@ struct Source<'v> {
 
 enum Place<'v> {
     Table { table: &'v StepTable, chunk: VecDeque<(Vec<u8>, Found)>, done: bool },
-    Segment(Walk<'v>),
+    Segment(Box<Walk<'v>>),
 }
 
 impl<'v> Source<'v> {
@@ -245,10 +245,10 @@ impl<'v> Source<'v> {
     fn segment(segment: &'v LiveSegment, range: Range) -> Result<Self, Error> {
         let mut walk = Walk { segment, cursor: segment.kv.view().cursor() };
         match range.direction {
-            Direction::Forward => walk.to_lower(&range.lower)?,
-            Direction::Backward => walk.to_upper(&range.upper)?,
+            Direction::Forward => walk.start_forward(&range.lower)?,
+            Direction::Backward => walk.start_backward(&range.upper)?,
         }
-        Ok(Self { range, current: None, place: Place::Segment(walk) })
+        Ok(Self { range, current: None, place: Place::Segment(Box::new(walk)) })
     }
 
     /// Moves to the next key that has a version at or below the height.
@@ -296,7 +296,7 @@ struct Walk<'v> {
 
 impl Walk<'_> {
     /// Forward start: at the first entry of the first key inside the bound.
-    fn to_lower(&mut self, lower: &Bound<Vec<u8>>) -> Result<(), Error> {
+    fn start_forward(&mut self, lower: &Bound<Vec<u8>>) -> Result<(), Error> {
         match lower {
             Bound::Unbounded => self.cursor.seek_first().map(drop).map_err(|e| self.segment.kv.error(e)),
             Bound::Included(key) => self.seek(key, BlockNumber::MAX),
@@ -305,7 +305,7 @@ impl Walk<'_> {
     }
 
     /// Backward start: at the last entry of the last key inside the bound.
-    fn to_upper(&mut self, upper: &Bound<Vec<u8>>) -> Result<(), Error> {
+    fn start_backward(&mut self, upper: &Bound<Vec<u8>>) -> Result<(), Error> {
         match upper {
             Bound::Unbounded => {
                 return self.cursor.seek_last().map(drop).map_err(|e| self.segment.kv.error(e));

@@ -31,10 +31,11 @@ impl Core {
         let mut facts: Vec<_> = others.map(|segment| facts_of(segment, head)).collect();
         facts.push(SegmentFacts { keys: entries, ..facts_at(steps, head, entries) });
         let choice = choose(rule, &facts).pop().expect("one choice per segment");
+        let encoding = encoding_by_span(steps, entries);
         Shape {
             m: choice.m,
             filter_bits: choice.filter_bits,
-            encoding: match (self.shared.directory.config.domains[domain.index()].encoding, choice.encoding) {
+            encoding: match (self.shared.directory.config.domains[domain.index()].encoding, encoding) {
                 // Where the domain leaves it open, fresh segments are searched in place and old ones are made small.
                 (EncodingRule::Auto, EncodingHint::Plain) => EncodingRule::Plain,
                 (declared, _) => declared,
@@ -62,6 +63,16 @@ fn facts_of(segment: &LiveSegment, head: Step) -> SegmentFacts {
 fn facts_at(steps: StepRange, head: Step, entries: u64) -> SegmentFacts {
     let distance = head.0.saturating_sub(steps.to().0.saturating_sub(1));
     SegmentFacts { span: steps.span(), distance, entries, keys: entries }
+}
+
+/// How a segment is to be encoded, whatever rule chooses its accessors.
+///
+/// By its length alone: an accessor can be brought in line later, a `.kv` cannot, and its bytes must not depend on where
+/// the head stood when it was written. With aligned merges a long segment is an old one.
+fn encoding_by_span(steps: StepRange, entries: u64) -> EncodingHint {
+    let facts = facts_at(steps, Step(0), entries);
+    let choice = icecore_index::DensityRule::default().choose(&[facts]).pop();
+    choice.expect("one choice per segment").encoding
 }
 
 fn choose(rule: DensityRule, facts: &[SegmentFacts]) -> Vec<Choice> {

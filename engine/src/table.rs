@@ -115,13 +115,17 @@ impl StepTable {
         }
         let keys = self.domains[domain.index()].read();
         let range = keys.range::<[u8], _>(bounds);
-        let visible = |(key, versions): (&Box<[u8]>, &Versions)| {
+        let visible = |key: &[u8], versions: &Versions| {
             let (block, value) = newest(versions, at)?;
             Some((key.to_vec(), (*block, value.as_deref().map(<[u8]>::to_vec))))
         };
         match direction {
-            Direction::Forward => range.filter_map(visible).take(limit).collect(),
-            Direction::Backward => range.rev().filter_map(visible).take(limit).collect(),
+            Direction::Forward => {
+                range.filter_map(|(key, versions)| visible(key, versions)).take(limit).collect()
+            }
+            Direction::Backward => {
+                range.rev().filter_map(|(key, versions)| visible(key, versions)).take(limit).collect()
+            }
         }
     }
 

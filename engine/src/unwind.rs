@@ -57,7 +57,7 @@ impl Core {
     }
 
     fn unwind_memory(&self, state: &mut State, version: &Version, to: BlockNumber) -> Result<(), Error> {
-        let logged = state.log.append(&RecordRef::Unwind { to }, None).and_then(|()| state.log.sync());
+        let logged = state.log.append(&RecordRef::Unwind { to }, None).and_then(|()| state.log.settle());
         state.poisoned(logged)?;
         let mut next = version.clone();
         next.unwind_tables(to);
@@ -82,9 +82,10 @@ impl Core {
                 change.added.push(Arc::new(kept));
             }
         }
+        let emitted_head = self.head_before(version, border)?;
+        // From here on the log is ahead of the manifest: a failure poisons.
         let relogged = self.relog(state, &blocks);
         state.poisoned(relogged)?;
-        let emitted_head = self.head_before(version, border)?;
         let first_file = state.log.last();
         let config = Arc::clone(&self.shared.directory.config);
         state.tree = None;
@@ -147,7 +148,7 @@ impl Core {
         let record =
             rewrite(directory, domain, [segment], steps, shape, observer, |entry| entry.block < end)?;
         observer.end();
-        record.map(|record| LiveSegment::open(directory, record)).transpose()
+        record.map(|record| LiveSegment::open_new(directory, record)).transpose()
     }
 
     /// Writes the blocks that go back into memory to a log file of their own, durably.
@@ -159,7 +160,7 @@ impl Core {
             let record = RecordRef::Block { height: *height, root: &block.root, changes: &changes };
             state.log.append(&record, Some(step))?;
         }
-        state.log.sync()
+        state.log.settle()
     }
 
     /// The newest block before a step.
@@ -200,8 +201,10 @@ fn rewind_tree(state: &mut State, to: BlockNumber) {
         forget_tree(&mut state.tree, &mut state.undo);
         return;
     };
-    while let Some((_, undo)) = state.undo.pop_back_if(|(height, _)| *height > to) {
-        tree.undo(undo);
+    while state.undo.back().is_some_and(|(height, _)| *height > to) {
+        if let Some((_, undo)) = state.undo.pop_back() {
+            tree.undo(undo);
+        }
     }
 }
 

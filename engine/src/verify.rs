@@ -18,9 +18,13 @@ use crate::live::{Directory, LiveSegment};
 use crate::manifest::Manifest;
 use crate::observer::Observer;
 use crate::reader::Reader;
+use crate::recovery;
 use crate::storage::os::OsStorage;
 use crate::storage::{Access, Storage};
 use crate::wal::{Tail, WalReader};
+
+/// How often the run starts again when a writer keeps changing the manifest under it.
+const RETRIES_MAX: usize = 10;
 
 /// How much to verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +57,7 @@ pub fn verify(
     mode: VerifyMode,
     observer: &dyn Observer,
 ) -> Result<VerifyReport, Error> {
-    verify_with(Arc::new(OsStorage::default()), path, mode, observer)
+    verify_with(Arc::new(OsStorage), path, mode, observer)
 }
 
 /// The same on any storage.
@@ -64,9 +68,27 @@ pub fn verify_with(
     observer: &dyn Observer,
 ) -> Result<VerifyReport, Error> {
     let path = path.as_ref();
-    let manifest = Manifest::load(&*storage, path)?;
-    let config = Arc::new(manifest.config.clone());
-    let directory = Directory { storage: Arc::clone(&storage), path: path.to_owned(), config };
+    for _ in 0..RETRIES_MAX {
+        let manifest = Manifest::load(&*storage, path)?;
+        let report = verify_manifest(&storage, path, &manifest, mode, observer)?;
+        // What a writer replaced meanwhile is no damage: its new manifest is to be verified.
+        if report.problems.is_empty()
+            || Manifest::load(&*storage, path).is_ok_and(|now| now.generation == manifest.generation)
+        {
+            return Ok(report);
+        }
+    }
+    Err(Error::Busy { path: path.to_owned() })
+}
+
+fn verify_manifest(
+    storage: &Arc<dyn Storage>,
+    path: &Path,
+    manifest: &Manifest,
+    mode: VerifyMode,
+    observer: &dyn Observer,
+) -> Result<VerifyReport, Error> {
+    let directory = recovery::directory(storage, path, manifest);
     let mut report = VerifyReport::default();
     for record in &manifest.segments {
         observer.begin(&format!("verify {}", directory.segment_name(record)), Some(record.kv.summary.len));
@@ -80,11 +102,11 @@ pub fn verify_with(
         observer.advance(record.kv.summary.len);
         observer.end();
     }
-    verify_log(&directory, &manifest, &mut report);
-    find_garbage(&directory, &manifest, &mut report)?;
+    verify_log(&directory, manifest, &mut report);
+    report.garbage = recovery::find_garbage(&directory, manifest)?;
     if mode == VerifyMode::Full && report.problems.is_empty() {
         observer.begin("verify the state against its root", None);
-        report.problems.extend(verify_root(storage, path).err());
+        report.problems.extend(verify_root(Arc::clone(storage), path).err());
         observer.end();
     }
     Ok(report)
@@ -102,15 +124,6 @@ fn verify_log(directory: &Directory, manifest: &Manifest, report: &mut VerifyRep
         });
         report.problems.extend(checked.err());
     }
-}
-
-fn find_garbage(directory: &Directory, manifest: &Manifest, report: &mut VerifyReport) -> Result<(), Error> {
-    for name in directory.storage.list(&directory.path)?.unwrap_or_default() {
-        if layout::is_ours(&name) && !manifest.names(&name) {
-            report.garbage.push(directory.path.join(name));
-        }
-    }
-    Ok(())
 }
 
 fn verify_root(storage: Arc<dyn Storage>, path: &Path) -> Result<(), Error> {

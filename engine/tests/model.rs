@@ -1,6 +1,8 @@
 //! Random histories against a plain map of versions: commits, reads at all heights, emission, merge, reindex, prune,
 //! unwinding and reopening in any order.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 mod oracle;
 
 use std::sync::Arc;

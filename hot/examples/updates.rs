@@ -8,13 +8,15 @@
 //! `storage`, a value 32. Names: `backend=auto|avx512|avx2|portable`, `roots=<bits>`, `prefetch=<distance, 0 off>`,
 //! `huge=on|off`, `batches=<count>`, `grow=on` (also grows a tree from nothing and reports the longest batch).
 
+mod workload;
+
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use icecore_hot::measure::{RandomLines, hash_blocks};
 use icecore_hot::{
     Batch, HashBackend, HotTree, HugePages, Loader, Options, Parallelism, Prefetch, SubtreeRoots,
 };
+use workload::{Keys, Roofs, Times, key, rate, resident_bytes, value};
 
 struct Settings {
     keys: usize,
@@ -66,95 +68,11 @@ fn settings() -> Settings {
     Settings { keys, batch, batches, grow, options }
 }
 
-/// `SplitMix64`, step by step or at once.
-fn mix(mut z: u64) -> u64 {
-    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-fn key(id: u64) -> [u8; 52] {
-    let mut key = [0; 52];
-    for (i, part) in key.chunks_mut(8).enumerate() {
-        let bytes = mix(id * 7 + i as u64).to_le_bytes();
-        part.copy_from_slice(&bytes[..part.len()]);
-    }
-    key
-}
-
-fn value(id: u64, salt: u64) -> [u8; 32] {
-    let mut value = [0; 32];
-    value[..8].copy_from_slice(&mix(id ^ salt << 40).to_le_bytes());
-    value[24..].copy_from_slice(&salt.to_le_bytes());
-    value
-}
-
-/// The keys that are there, by number, and the next that is not.
-struct Keys {
-    live: Vec<u32>,
-    next: u32,
-    state: u64,
-}
-
-impl Keys {
-    fn random(&mut self) -> usize {
-        self.state += 1;
-        (mix(self.state) % self.live.len() as u64) as usize
-    }
-
-    /// One batch: 85 % updates, 10 % insertions, 5 % deletions.
-    fn fill(&mut self, batch: &mut Batch, changes: usize, salt: u64) {
-        batch.clear();
-        for i in 0..changes {
-            match i % 20 {
-                0 | 10 => {
-                    batch.put("storage", &key(u64::from(self.next)), &value(u64::from(self.next), salt));
-                    self.live.push(self.next);
-                    self.next += 1;
-                }
-                5 => {
-                    let at = self.random();
-                    let id = self.live.swap_remove(at);
-                    batch.delete("storage", &key(u64::from(id)));
-                }
-                _ => {
-                    let at = self.random();
-                    let id = u64::from(self.live[at]);
-                    batch.put("storage", &key(id), &value(id, salt));
-                }
-            }
-        }
-    }
-}
-
-/// The time this thread was on a CPU, where the system tells: a shared machine makes the clock run on.
-fn on_cpu() -> Option<Duration> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    Some(Duration::from_nanos(text.split_whitespace().next()?.parse().ok()?))
-}
-
-fn rate(count: usize, time: Duration) -> f64 {
-    count as f64 / time.as_secs_f64() / 1e6
-}
-
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
-    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
-}
-
 fn roofline(options: &Options) {
-    let start = Instant::now();
-    let sum = hash_blocks(options, 1 << 23);
-    println!("64-byte hashes:        {:8.1} M/s  (checksum {sum:016x})", rate(1 << 23, start.elapsed()));
-    let lines = RandomLines::new(options, 1 << 30);
-    let start = Instant::now();
-    let sum = lines.read(1 << 23);
-    println!("random lines of 1 GiB: {:8.1} M/s  (checksum {sum})", rate(1 << 23, start.elapsed()));
-    let start = Instant::now();
-    let sum = lines.chase(1 << 20);
-    println!("the same, in a chain:  {:8.1} M/s  (checksum {sum})", rate(1 << 20, start.elapsed()));
+    let roofs = Roofs::measure(options, 1 << 30);
+    println!("64-byte hashes:        {:8.1} M per second on the CPU", roofs.hashes);
+    println!("random lines of 1 GiB: {:8.1} M per second on the CPU", roofs.lines);
+    println!("the same, in a chain:  {:8.1} M per second on the CPU", roofs.chained);
 }
 
 fn load(settings: &Settings) -> HotTree {
@@ -236,11 +154,10 @@ fn main() {
             after.saturating_sub(before) as f64 / tree.len() as f64
         );
     }
-    let ids = 0..settings.keys as u32;
-    let mut keys = Keys { live: ids.collect(), next: settings.keys as u32, state: 1 };
+    let mut keys = Keys::new(settings.keys);
     let mut batch = Batch::new();
     let (mut put, mut applied, mut undone) = (Duration::ZERO, Vec::new(), Duration::ZERO);
-    let mut cpu = Some(Duration::ZERO);
+    let mut times = Times::default();
     for salt in 0..settings.batches as u64 {
         let start = Instant::now();
         keys.fill(&mut batch, settings.batch, salt + 1);
@@ -252,21 +169,22 @@ fn main() {
             assert_eq!(tree.undo(undo), root, "undo gives back the root");
             undone += start.elapsed();
         }
-        let (start, cpu_start) = (Instant::now(), on_cpu());
-        tree.apply(&batch);
-        applied.push(start.elapsed());
-        cpu = cpu.zip(on_cpu().zip(cpu_start)).map(|(sum, (end, start))| sum + end.saturating_sub(start));
+        let (time, _) = Times::of(|| tree.apply(&batch));
+        applied.push(time.wall);
+        times.add(time);
     }
-    let total: Duration = applied.iter().sum();
     applied.sort_unstable();
     let median = applied[applied.len() / 2];
     println!(
         "updates: {:.2} M/s in all, {:.2} M/s in the median batch",
-        rate(settings.batch * settings.batches, total),
+        rate(settings.batch * settings.batches, times.wall),
         rate(settings.batch, median)
     );
-    if let Some(cpu) = cpu.filter(|_| settings.options.parallelism == Parallelism::Off) {
-        println!("updates: {:.2} M per second on the CPU", rate(settings.batch * settings.batches, cpu));
+    if settings.options.parallelism == Parallelism::Off {
+        println!(
+            "updates: {:.2} M per second on the CPU",
+            rate(settings.batch * settings.batches, times.cpu)
+        );
     }
     println!(
         "batch: median {:.3} ms, longest {:.3} ms of {}",

@@ -260,6 +260,53 @@ impl Drop for Lines {
     }
 }
 
+/// Where the leaves of one bucket lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Bucket {
+    pub(crate) start: u32,
+    pub(crate) len: u32,
+}
+
+/// Buckets in lines of the pool, eight in each.
+#[derive(Debug, Default)]
+pub(crate) struct Entries {
+    lines: Lines,
+    len: usize,
+}
+
+impl Entries {
+    const PER_LINE: usize = size_of::<Line>() / size_of::<Bucket>();
+
+    /// So many empty buckets.
+    pub(crate) fn new(pool: &Arc<Pool>, len: usize) -> Self {
+        Self { lines: pool.zeroed(len.div_ceil(Self::PER_LINE)), len }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.lines.len() * size_of::<Line>()
+    }
+}
+
+impl Deref for Entries {
+    type Target = [Bucket];
+
+    #[inline]
+    fn deref(&self) -> &[Bucket] {
+        // SAFETY: `len` buckets fit the lines (`new`), a line is aligned to more than a bucket, its bytes are
+        // initialised, and any bytes are a `Bucket`. The lines are borrowed as long as the result.
+        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
+    }
+}
+
+impl DerefMut for Entries {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [Bucket] {
+        // SAFETY: as in `deref`; and the lines are borrowed for this alone.
+        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.len) }
+    }
+}
+
 /// Asks the CPU to fetch an element that will be needed soon; nothing where there is none at `at`.
 #[inline]
 pub(crate) fn prefetch<T>(slice: &[T], at: usize) {
@@ -321,5 +368,16 @@ mod tests {
         assert!(pool.lines(0).is_empty());
         assert!(Lines::default().is_empty());
         prefetch(&pool.lines(0), 3);
+    }
+
+    #[test]
+    fn entries_are_empty_at_first_and_keep_what_they_are_given() {
+        let pool = Pool::new(HugePages::Ask);
+        pool.lines(100).fill(Line { halves: [[7; 32]; 2] });
+        let mut entries = Entries::new(&pool, 37);
+        assert_eq!(*entries, [Bucket::default(); 37]);
+        entries[36] = Bucket { start: 5, len: 9 };
+        assert_eq!(entries[36], Bucket { start: 5, len: 9 });
+        assert_eq!(entries[35], Bucket::default());
     }
 }

@@ -5,6 +5,9 @@ use crate::hash::{EMPTY, Hash};
 use crate::simd::{LANES, Lanes};
 use crate::subtree::Subtree;
 
+/// The distance of [`Prefetch`](crate::Prefetch) is told in changes, of which each touches some lines.
+const LINES_PER_CHANGE: usize = 3;
+
 /// A line of a heap whose node must be computed anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Dirty {
@@ -103,9 +106,12 @@ impl Levels {
             let mut count = 0;
             for (i, &dirty) in list.iter().enumerate() {
                 if ahead > 0
-                    && let Some(next) = list.get(i + ahead)
+                    && let Some(next) = list.get(i + LINES_PER_CHANGE * ahead)
                 {
-                    prefetch(heaps.lines(next.heap as usize), next.line as usize);
+                    let lines = heaps.lines(next.heap as usize);
+                    prefetch(lines, next.line as usize);
+                    // The hash goes into the parent's line: a store too waits for its line, and all that follow.
+                    prefetch(lines, next.line as usize >> 1);
                 }
                 let (heap, line) = (dirty.heap as usize, dirty.line as usize);
                 if let Some(hash) = lone(heaps, heap, line) {

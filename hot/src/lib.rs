@@ -50,6 +50,7 @@
 mod arena;
 mod batch;
 mod compact;
+mod compress;
 mod encoding;
 mod hash;
 mod levels;

@@ -6,8 +6,11 @@
 use std::hint::black_box;
 
 use crate::arena::{Line, Lines, Pool, prefetch};
-use crate::options::{HugePages, Options};
+use crate::options::{HugePages, Options, Prefetch};
 use crate::simd::{LANES, Lanes};
+
+/// As many lines on their way as it takes to keep the memory busy; twice as many gave no more.
+const LINES_AHEAD: usize = 64;
 
 /// Hashes `count` blocks of 64 bytes, 16 at a time, and returns a checksum of the hashes.
 pub fn hash_blocks(options: &Options, count: usize) -> u64 {
@@ -33,7 +36,8 @@ impl RandomLines {
     /// `bytes` of memory, each page of it touched.
     pub fn new(options: &Options, bytes: usize) -> Self {
         let pool = Pool::new(options.huge_pages);
-        Self { lines: pool.zeroed(bytes / size_of::<Line>()), ahead: options.prefetch.distance() }
+        let ahead = if options.prefetch == Prefetch::Off { 0 } else { LINES_AHEAD };
+        Self { lines: pool.zeroed(bytes / size_of::<Line>()), ahead }
     }
 
     /// Ordinary or 2 MiB pages, as the system gave them.

@@ -25,7 +25,7 @@
 
 use std::sync::Arc;
 
-use crate::arena::{Line, Lines, Pool, prefetch, prefetch_element};
+use crate::arena::{Bucket, Entries, Line, Lines, Pool, prefetch, prefetch_element};
 use crate::hash::{EMPTY, Hash, prefix};
 
 /// Leaves per bucket at which the first subtree grows; the last one at twice as many, see [`Subtree::new`].
@@ -35,15 +35,10 @@ const REUSED_LINES_MAX: usize = 64;
 /// The lines of a block, as a power of two: 32 KiB, of which a subtree wastes half on average.
 const BLOCK_BITS: u32 = 9;
 pub(crate) const BLOCK: usize = 1 << BLOCK_BITS;
+/// The levels of the heap that are asked for with the leaves.
+const HEAP_LEVELS_AHEAD: u32 = 3;
 /// A subtree is copied together when one line in so many is free.
 const FREE_SHARE: usize = 5;
-
-/// Where the leaves of one bucket lie.
-#[derive(Clone, Copy, Debug, Default)]
-struct Bucket {
-    start: u32,
-    len: u32,
-}
 
 #[derive(Debug)]
 pub(crate) struct Subtree {
@@ -56,7 +51,7 @@ pub(crate) struct Subtree {
     fill: f64,
     len: usize,
     heap: Lines,
-    buckets: Vec<Bucket>,
+    buckets: Entries,
     slab: Slab,
 }
 
@@ -97,6 +92,12 @@ impl Slab {
     fn slot(&mut self, pool: &Arc<Pool>, lines: usize) -> usize {
         if let Some(start) = self.free.get_mut(lines / 2).and_then(Vec::pop) {
             self.free_lines -= lines;
+            // The next one to be handed out was given back long ago: its lines take as long to come as any.
+            if let Some(&next) = self.free[lines / 2].last() {
+                for leaf in self.get(Bucket { start: next, len: lines as u32 }) {
+                    prefetch_element(leaf);
+                }
+            }
             return start as usize;
         }
         if self.blocks.last().is_none_or(|block| self.used + lines > block.len()) {
@@ -157,7 +158,7 @@ impl Subtree {
             fill: LEAVES_PER_BUCKET * share.exp2(),
             len: 0,
             heap: pool.zeroed(1),
-            buckets: vec![Bucket::default()],
+            buckets: Entries::new(pool, 1),
             slab: Slab::default(),
         }
     }
@@ -219,7 +220,8 @@ impl Subtree {
         prefetch(&self.buckets, self.bucket_of(prefix));
     }
 
-    /// Asks for the leaves of the bucket that `prefix` falls into, and for its place in the heap.
+    /// Asks for the leaves of the bucket that `prefix` falls into, and for its place in the heap with the levels
+    /// next above, which few other changes of the batch share.
     #[inline]
     pub(crate) fn prefetch_leaves(&self, prefix: u64) {
         let bucket = self.bucket_of(prefix);
@@ -227,7 +229,10 @@ impl Subtree {
         for leaf in self.leaves(bucket).iter().take(12) {
             prefetch_element(leaf);
         }
-        prefetch(&self.heap, self.node_of(bucket) >> 1);
+        let node = self.node_of(bucket);
+        for above in 1..=HEAP_LEVELS_AHEAD {
+            prefetch(&self.heap, node >> above);
+        }
     }
 
     /// Puts a leaf (or, with an empty leaf hash, deletes it) and returns the leaf hash that it replaced,
@@ -345,7 +350,7 @@ impl Subtree {
             self.heap = Lines::default();
             self.heap = self.pool.zeroed(1 << depth);
         }
-        let mut buckets = vec![Bucket::default(); 1 << depth];
+        let mut buckets = Entries::new(&self.pool, 1 << depth);
         let mut lines = extra;
         for leaf in sorted.clone() {
             let len = &mut buckets[self.bucket_of(prefix(&leaf.halves[0]))].len;
@@ -375,7 +380,7 @@ impl Subtree {
         let heap = self.heap.len() * size_of::<Line>();
         let leaves = self.len * size_of::<Line>();
         let spare = slab.lines * size_of::<Line>() - leaves;
-        let entries = self.buckets.capacity() * size_of::<Bucket>();
+        let entries = self.buckets.bytes();
         let blocks = slab.blocks.capacity() * size_of::<Lines>();
         (heap, leaves, spare + lists + entries + blocks + size_of::<Self>())
     }

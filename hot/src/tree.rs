@@ -13,7 +13,7 @@ use crate::options::{Options, Parallelism};
 use crate::path::PathProof;
 use crate::simd::{HashBackend, Lanes};
 use crate::subtree::Subtree;
-use crate::undo::Undo;
+use crate::undo::{Spares, Undo};
 use crate::worker::{Means, Rec, Worker, subtree_of};
 
 /// Batches below this are done by the calling thread: waking the others takes longer.
@@ -33,6 +33,7 @@ pub struct HotTree {
     top: Lines,
     len: u64,
     scratch: Scratch,
+    spares: Arc<Spares>,
 }
 
 /// Buffers that are kept from batch to batch.
@@ -116,7 +117,8 @@ impl HotTree {
         let subtrees = (0..count).map(|i| Subtree::new(&pool, bits, share(i))).collect();
         let top = pool.zeroed(count);
         let threads = OnceLock::new();
-        Self { options, pool, threads, subtrees, top, len: 0, scratch: Scratch::default() }
+        let (scratch, spares) = (Scratch::default(), Arc::default());
+        Self { options, pool, threads, subtrees, top, len: 0, scratch, spares }
     }
 
     /// The commitment to the present state.
@@ -197,7 +199,7 @@ impl HotTree {
             nodes: (self.top.len() * size_of::<Line>()) as u64,
             spare: 0,
             free: pool.free as u64,
-            buffers: self.scratch.bytes() as u64,
+            buffers: (self.scratch.bytes() + self.spares.bytes()) as u64,
             keys: self.len,
             huge_pages: pool.huge,
         };
@@ -313,7 +315,7 @@ impl HotTree {
         });
         self.subtrees = subtrees;
         let workers = &scratch.workers[..shares];
-        let mut replaced = Vec::with_capacity(workers.iter().map(|worker| worker.replaced.len()).sum());
+        let mut replaced = self.spares.take(workers.iter().map(|worker| worker.replaced.len()).sum());
         let mut touched = Vec::new();
         for worker in workers {
             replaced.extend_from_slice(&worker.replaced);
@@ -323,7 +325,7 @@ impl HotTree {
         }
         self.scratch = scratch;
         self.lift(&touched);
-        (self.root(), Undo { replaced })
+        (self.root(), Undo { replaced, spares: Arc::clone(&self.spares) })
     }
 
     /// Brings the levels above the given subtrees, ascending, up to date.

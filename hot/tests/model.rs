@@ -1,15 +1,15 @@
 //! The tree against its definition: a root is what a few lines of recursion say it is, whatever the history.
 
-mod common;
+mod tree;
 
 use std::num::NonZeroUsize;
 
-use common::{Model, definition, key_hash_sharing};
 use icecore_hot::{
     Batch, HashBackend, HotTree, HugePages, KeyHash, Loader, Options, Parallelism, Prefetch, Root,
     SubtreeRoots, Undo,
 };
 use proptest::prelude::*;
+use tree::{Model, definition, key_hash_sharing};
 
 fn options(threads: usize, backend: HashBackend, bits: u32) -> Options {
     let mut options = Options::default();
@@ -131,7 +131,7 @@ proptest! {
             let key = key_hash_sharing(shared, *tail);
             let value = *blake3::hash(&tail.to_le_bytes()).as_bytes();
             loader.push_hashed(key, &value);
-            leaves.insert(key.0, common::leaf(&key.0, &value));
+            leaves.insert(key.0, tree::leaf(&key.0, &value));
         }
         prop_assert_eq!(loader.finish().root(), definition(&leaves));
     }
@@ -222,7 +222,7 @@ fn the_root_of_one_key_is_its_leaf() {
     batch.put("d", b"k", b"");
     let key = KeyHash::of("d", b"k");
     let value = *blake3::hash(b"\x01").as_bytes();
-    assert_eq!(tree.apply(&batch).0, Root(common::leaf(&key.0, &value).0));
+    assert_eq!(tree.apply(&batch).0, Root(tree::leaf(&key.0, &value).0));
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn a_thousand_keys_that_share_200_bits_neither_fail_nor_explode() {
     for tail in 0..1000u64 {
         let key = key_hash_sharing(200, tail.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         loader.push_hashed(key, &[7; 32]);
-        leaves.insert(key.0, common::leaf(&key.0, &[7; 32]));
+        leaves.insert(key.0, tree::leaf(&key.0, &[7; 32]));
     }
     let mut tree = loader.finish();
     assert_eq!(tree.root(), definition(&leaves));

@@ -1,16 +1,16 @@
 //! Proofs: accepted by the unmodified `ics23` crate and by ourselves, and every forgery refused by both.
 
-mod common;
+mod tree;
 
 use std::collections::BTreeMap;
 
-use common::key_hash_sharing;
 use icecore_hot::{
     Batch, BatchProof, Entry, HotTree, KeyHash, Loader, Options, PathProof, Proof, ProofError, Root,
     proof_spec, tree_key, tree_value,
 };
 use ics23::HostFunctionsManager;
 use prost::Message;
+use tree::key_hash_sharing;
 
 const DOMAIN: &str = "storage";
 
@@ -130,7 +130,7 @@ fn paths_between_keys_that_share_200_bits_lead_to_the_root() {
     for tail in 0..200u64 {
         let key = key_hash_sharing(200, tail);
         loader.push_hashed(key, &[1; 32]);
-        leaves.insert(key.0, common::leaf(&key.0, &[1; 32]).0);
+        leaves.insert(key.0, tree::leaf(&key.0, &[1; 32]).0);
     }
     let tree = loader.finish();
     let fold = |key: &[u8; 32], siblings: &[[u8; 32]]| {

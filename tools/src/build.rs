@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use icecore::storage::os::OsStorage;
-use icecore::storage::{Access, Mapping, SpoolFile, Storage, WriteFile};
+use icecore::storage::{Access, Mapping, SpoolFile, Storage};
 use icecore_index::{
-    Density, FilterBits, FilterBuilder, FilterSummary, KeyHash, Parallelism, PivotBuilder, PivotSummary, Spool,
+    Density, FilterBits, FilterBuilder, FilterSummary, KeyHash, Parallelism, PivotBuilder, PivotSummary,
+    Spool,
 };
 use icecore_segments::step::{Step, StepRange};
 use icecore_segments::{EncodingRule, Entry, Segment, SegmentBuilder, SegmentSummary};
@@ -86,8 +87,7 @@ pub fn build<'e>(
     let start = Instant::now();
     let pivots = PivotBuilder::new(disk.create(&files.bt)?, options.domain, steps, options.m);
     let kv = disk.create(&files.kv)?;
-    let builder =
-        SegmentBuilder::new(kv, options.domain, steps, options.encoding, pivots.map_err(bt_error)?);
+    let builder = SegmentBuilder::new(kv, options.domain, steps, options.encoding, pivots.map_err(bt_error)?);
     let mut builder = builder.map_err(kv_error)?;
     for entry in entries {
         if builder.push(entry).map_err(kv_error)? {
@@ -106,7 +106,7 @@ pub fn build<'e>(
     for sink in [&mut kv, &mut bt, &mut kvei] {
         sink.sync()?;
     }
-    let sync = start.elapsed() - pass;
+    let sync = start.elapsed().saturating_sub(pass);
     Ok(Built { files: files.clone(), segment, index, filter, pass, sync })
 }
 

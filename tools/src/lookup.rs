@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use crate::build::SegmentFiles;
 use crate::evict::{self, Means, PAGE_SIZE};
-use crate::floor::clock_cost;
+use crate::floor::{ColdTouches, clock_cost, cold_touches};
 use crate::spread::{Spread, Summary};
 use crate::usage::{Faults, thread_faults};
 
@@ -121,7 +121,7 @@ impl Meter for CostMeter {
     fn rung<T>(&mut self, rung: Rung, work: impl FnOnce() -> T) -> T {
         let before = thread_faults();
         let start = Instant::now();
-        let result = work();
+        let result = black_box(work());
         self.0.times[rung as usize] = Some(start.elapsed().as_nanos() as u64);
         self.0.faults[rung as usize] = thread_faults() - before;
         result
@@ -138,7 +138,7 @@ impl Meter for TimeMeter<'_> {
     #[inline]
     fn rung<T>(&mut self, rung: Rung, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();
-        let result = work();
+        let result = black_box(work());
         let time = start.elapsed().as_nanos() as u64;
         self.times[rung as usize].record(time.saturating_sub(self.clock_ns));
         result
@@ -221,9 +221,8 @@ impl Ladder {
 
     /// Brings the accessors into memory, maps every page of them, and has the pages checked that `asks` touch.
     fn heat(&self, asks: &[Ask]) -> Result<(), Error> {
-        for bytes in [self.index.data().as_ref(), self.filter.data().as_ref()] {
-            bytes.iter().step_by(PAGE_SIZE as usize).for_each(|byte| _ = black_box(*byte));
-        }
+        touch_pages(self.index.data());
+        touch_pages(self.filter.data());
         for ask in asks {
             let maybe = self.filter.may_contain(KeyHash::of(&ask.key));
             black_box(maybe.map_err(|source| Error::file(&self.files.kvei, source))?);
@@ -383,7 +382,16 @@ fn open_cold(files: &SegmentFiles, mode: Mode, means: Means) -> Result<Ladder, E
     if matches!(mode, Mode::Once | Mode::Each) {
         means.evict(&files.kvei)?;
     }
-    Ladder::open(files)
+    let ladder = Ladder::open(files)?;
+    if mode == Mode::Opened {
+        // In memory means mapped too: the fault that maps a page which the system has takes some 10 us.
+        touch_pages(ladder.filter.data());
+    }
+    Ok(ladder)
+}
+
+fn touch_pages(mapping: &Mapping) {
+    mapping.as_ref().iter().step_by(PAGE_SIZE as usize).for_each(|byte| _ = black_box(*byte));
 }
 
 fn find_costed(ladder: &mut Ladder, ask: &Ask, series: &mut Series) -> Result<(), Error> {
@@ -393,12 +401,34 @@ fn find_costed(ladder: &mut Ladder, ask: &Ask, series: &mut Series) -> Result<()
     Ok(())
 }
 
+/// Measures cold lookups with the accessors in memory, and touches of as many random pages of the same evicted file.
+///
+/// The two take turns in `rounds` rounds, so that a disk whose speed drifts drifts for both. Pages of an earlier round are cold again.
+///
+/// # Errors
+/// As [`measure`].
+pub fn measure_beside_floor(
+    files: &SegmentFiles,
+    asks: &[Ask],
+    means: Means,
+    rounds: usize,
+) -> Result<(Series, ColdTouches), Error> {
+    let mut series = Series::default();
+    let mut floor = ColdTouches { time: Spread::default(), faults: Spread::default() };
+    for (round, part) in asks.chunks(asks.len().div_ceil(rounds).max(1)).enumerate() {
+        let touched = cold_touches(&files.kv, means, part.len(), round as u64)?;
+        floor.time.add(&touched.time);
+        floor.faults.add(&touched.faults);
+        series.add(&measure(files, Mode::Resident, part, means)?);
+    }
+    Ok((series, floor))
+}
+
 /// One pass brings everything in and checks the pages, one times lookups, one times their rungs.
 fn warm(files: &SegmentFiles, asks: &[Ask]) -> Result<Series, Error> {
     let mut ladder = Ladder::open(files)?;
     ladder.heat(&[])?;
-    let data = ladder.segment.data().as_ref();
-    data.iter().step_by(PAGE_SIZE as usize).for_each(|byte| _ = black_box(*byte));
+    touch_pages(ladder.segment.data());
     for ask in asks {
         black_box(ladder.find(ask, &mut ())?);
     }
@@ -407,7 +437,7 @@ fn warm(files: &SegmentFiles, asks: &[Ask]) -> Result<Series, Error> {
     let before = thread_faults();
     for ask in asks {
         let start = Instant::now();
-        let found = ladder.find(ask, &mut ())?;
+        let found = black_box(ladder.find(ask, &mut ())?);
         let time = start.elapsed().as_nanos() as u64;
         series.time.record(time.saturating_sub(clock_ns));
         series.found += u64::from(found.is_some());

@@ -54,9 +54,15 @@ pub fn process_faults() -> Faults {
     faults(&usage(UsageWho::RUSAGE_SELF))
 }
 
-/// The most memory that this process ever had resident, in bytes. File pages that it maps count too.
+/// The most memory that this process ever had resident, in bytes. File pages that it maps count too, and so does what the
+/// process that started it had: the system keeps the peak over `exec`. For a child's own peak see [`crate::watch`].
 pub fn peak_resident_bytes() -> u64 {
     usage(UsageWho::RUSAGE_SELF).max_rss() as u64 * 1024
+}
+
+/// The most memory that was resident since the system was told to forget its peak, in bytes; since the beginning where it was not.
+pub(crate) fn peak_bytes_since_reset() -> u64 {
+    kilobytes("/proc/self/status", "VmHWM:").unwrap_or_else(peak_resident_bytes)
 }
 
 /// The memory of this process that is resident now and backed by no file, in bytes; `None` where the system does not say.
@@ -75,6 +81,12 @@ fn faults(usage: &Usage) -> Faults {
         minor: usage.minor_page_faults() as u64,
         pages_read: usage.block_reads() as u64 / 8,
     }
+}
+
+/// How many tasks wanted a processor in the last minute, on average; `None` where the system does not say. Above the number of
+/// cores, figures of processor time are those of a busy machine.
+pub fn load_average() -> Option<f64> {
+    read("/proc/loadavg")?.split(' ').next()?.parse().ok()
 }
 
 /// The machine as far as it explains a figure. What the system does not tell is `unknown`.

@@ -10,7 +10,7 @@ use crate::print::Out;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  icecore completions bash > ~/.local/share/bash-completion/completions/icecore
+  icecore completions bash > /etc/bash_completion.d/icecore
   icecore completions zsh > \"${fpath[1]}/_icecore\"
   icecore completions fish > ~/.config/fish/completions/icecore.fish")]
 pub(crate) struct Args {

@@ -11,12 +11,14 @@ use crate::print::Out;
 /// Make an empty archive.
 #[derive(clap::Args)]
 #[command(after_help = "\
-A step is what leaves memory as one segment per domain, once its last block has left the reorg window. Long steps keep more
-in memory and write fewer, larger files.
+A step is what leaves memory as one segment per domain, once its last block
+has left the reorg window. Long steps keep more in memory and write fewer,
+larger files.
 
 Examples:
   icecore create chain.ice --domain kv
-  icecore create chain.ice --domain accounts --domain storage --blocks-per-step 4096 --reorg-window 128")]
+  icecore create chain.ice --domain accounts --domain storage \\
+      --blocks-per-step 4096 --reorg-window 128")]
 pub(crate) struct Args {
     /// The directory; must not exist or be empty
     dir: PathBuf,

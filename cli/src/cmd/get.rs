@@ -13,10 +13,10 @@ use crate::print::Out;
 #[command(after_help = format!("{RULE}
 
 Examples:
-  icecore get chain.ice alice                              at the newest block
-  icecore get chain.ice alice --at 17 --json               with the block that wrote it and the file it was found in
-  icecore get eth.ice 0x00000961ef480eb55e80d19ad83579a64c007002 --domain balance --at 100
-  icecore get eth.ice 0x00000961ef480eb55e80d19ad83579a64c007002 --domain code --raw > code.bin"))]
+  icecore get chain.ice alice                    at the newest block
+  icecore get chain.ice alice --at 17 --json     who wrote it, where it lies
+  icecore get eth.ice 0x00000961ef480eb55e80d19ad83579a64c007002 \\
+      --domain code --raw > code.bin"))]
 pub(crate) struct Args {
     #[command(flatten)]
     question: Question,

@@ -16,7 +16,8 @@ use crate::print::Out;
 
 Examples:
   icecore history chain.ice alice
-  icecore history eth.ice 0x00000961ef480eb55e80d19ad83579a64c007002 --domain nonce --at 100 --json"))]
+  icecore history eth.ice 0x00000961ef480eb55e80d19ad83579a64c007002 \\
+      --domain nonce --at 100 --json"))]
 pub(crate) struct Args {
     /// The archive
     dir: PathBuf,

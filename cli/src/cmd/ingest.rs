@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
 
-use icecore::{Archive, Durability, Error, Maintenance, OpenOptions, Root, Scan};
+use icecore::{Archive, Durability, Error, Maintenance, MergeOptions, OpenOptions, ReindexRule, Root, Scan};
 use indicatif::ProgressBar;
 use serde_json::json;
 
@@ -18,7 +18,7 @@ use crate::input::{
 };
 use crate::input::{Meter, STORAGE};
 use crate::print::{Out, count, plural};
-use crate::progress;
+use crate::progress::{self, Bars};
 
 /// Blocks that are parsed ahead of the one being committed.
 const AHEAD_MAX: usize = 16;
@@ -28,19 +28,7 @@ const GROUP_BLOCKS: u32 = 64;
 
 /// Add blocks from files of changes.
 #[derive(clap::Args)]
-#[command(after_help = "\
-Formats, one JSON object a line, blocks in rising order, plain, zstd or gzip:
-  jsonl        {\"block\":1,\"domain\":\"kv\",\"key\":\"...\",\"value\":\"...\"|null}; null deletes; 0x means hex, else UTF-8
-  eth-changes  {\"block\":1,\"address\":\"0x..\",\"field\":\"balance\"|\"nonce\"|\"code\"|\"storage\",\"slot\":\"0x..\",\"value\":\"0x..\"|null}
-  geth-diff    a reply of debug_traceBlockByNumber, prestateTracer {diffMode:true}, bare or {\"block\":N,\"response\":reply}
-
-A block that is cut off or has a bad line is not taken. Blocks up to the head of the archive are passed over, so the same
-command given again goes on where it stopped. --help tells more.
-
-Examples:
-  icecore ingest chain.ice changes.jsonl --format jsonl --create
-  icecore ingest eth.ice changes.jsonl.zst --format eth-changes --create --blocks-per-step 4096
-  zcat traces.gz | icecore ingest eth.ice - --format geth-diff --sync relaxed", after_long_help = LONG_HELP.as_str())]
+#[command(after_help = HELP.as_str())]
 pub(crate) struct Args {
     /// The archive
     dir: PathBuf,
@@ -64,7 +52,7 @@ pub(crate) struct Args {
     /// Number the bare replies of geth-diff from here on, instead of by their "id"
     #[arg(long, value_name = "N")]
     first_block: Option<u64>,
-    /// When blocks are safe from a power loss: block (each before the next), group[:N] (every N, 64 by default), relaxed
+    /// When blocks are safe from a power loss: block (each before the next), group or group:N (every N, else every 64), relaxed
     /// (when a step ends). A killed process loses nothing in any case
     #[arg(long, value_name = "WHEN", default_value = "block")]
     sync: Sync,
@@ -76,34 +64,41 @@ pub(crate) struct Args {
     json: bool,
 }
 
-static LONG_HELP: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
+static HELP: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
     format!(
         "\
-Formats, one JSON object a line, blocks in rising order, plain, zstd or gzip:
+Formats, a JSON object a line, blocks rising; plain, zstd or gzip:
   jsonl
-      {{\"block\":1,\"domain\":\"kv\",\"key\":\"...\",\"value\":\"...\"|null}}
-      null deletes. 0x means hex, else UTF-8; --encoding text takes every string literally. \"domain\" may be left out
-      where the archive has one. {{\"block\":7}} alone is an empty block.
+    {{\"block\":1,\"domain\":\"kv\",\"key\":\"...\",\"value\":\"...\"|null}}
+    null deletes. 0x means hex, else UTF-8; --encoding text takes every string
+    literally. \"domain\" may be left out where the archive has one. A line
+    with \"block\" alone is an empty block.
   eth-changes
-      {{\"block\":1,\"address\":\"0x..\",\"field\":\"balance\"|\"nonce\"|\"code\"|\"storage\",\"slot\":\"0x..\",\"value\":\"0x..\"|null}}
-      into the domains balance, nonce and code (key: the address, 20 bytes) and storage (key: address and slot, 52 bytes).
-      balance and nonce become minimal big-endian bytes, zero one zero byte; storage 32 bytes. null: absent or cleared.
-      Other fields are passed over.
+    {{\"block\":1,\"address\":\"0x..\",\"field\":\"balance\",\"value\":\"0x..\"|null}}
+    field: balance, nonce, code, or storage, which has a \"slot\":\"0x..\" too.
+    Into the domains balance, nonce and code (key: the address, 20 bytes) and
+    storage (key: address and slot, 52 bytes). balance and nonce become
+    minimal big-endian bytes, zero one zero byte; storage 32 bytes. null:
+    absent or cleared. Other fields are passed over.
   geth-diff
-      One reply of debug_traceBlockByNumber with prestateTracer {{diffMode:true}} a line, bare or as
-      {{\"block\":N,\"response\":reply}}, into the same domains. The transactions of a block are folded into one change: the last
-      write wins, a slot that only `pre` has is cleared, an account that only `pre` has is destroyed, one that only `post` has
-      is born with zeros. A bare reply does not name its block: its \"id\" is taken for it, or --first-block N numbers them.
+    A reply of debug_traceBlockByNumber, prestateTracer {{diffMode:true}}, bare
+    or as {{\"block\":N,\"response\":reply}}, into the same domains. Transactions
+    are folded into one change of the block: the last write wins, a slot that
+    only `pre` has is cleared, an account that only `pre` has is destroyed,
+    one that only `post` has is born with zeros. A bare reply does not name
+    its block: its \"id\" is taken for it, or --first-block N numbers them.
 
 {LIMITS}
 
-A block that is cut off or has a bad line is not taken: the command stops with file, line and reason and exit code 2, and
-the blocks before it stay. Blocks up to the head of the archive are passed over, so the same command given again, or given
-after a kill, goes on where it stopped.
+A block that is cut off or has a bad line is not taken: the command stops with
+file, line and reason and exit code 2; the blocks before it stay. Blocks up to
+the head of the archive are passed over, so the same command given again, or
+given after a kill, goes on where it stopped.
 
 Examples:
   icecore ingest chain.ice changes.jsonl --format jsonl --create
-  icecore ingest eth.ice changes.jsonl.zst --format eth-changes --create --blocks-per-step 4096
+  icecore ingest eth.ice changes.jsonl.zst --format eth-changes --create \\
+      --blocks-per-step 4096
   zcat traces.gz | icecore ingest eth.ice - --format geth-diff --sync relaxed"
     )
 });
@@ -157,19 +152,11 @@ pub(crate) fn run(args: Args) -> Outcome {
     let meter = lines.meter();
     let started = Instant::now();
     let mut tally = Tally::default();
-    let ingested = std::thread::scope(|scope| {
-        let (sender, receiver) = sync_channel(AHEAD_MAX);
-        scope.spawn(move || {
-            for block in Blocks::new(lines, format) {
-                let is_last = block.is_err();
-                if sender.send(block).is_err() || is_last {
-                    break;
-                }
-            }
-        });
-        commit_all(&archive, &names, receiver, &mut tally, &Shown { bar: &bar, meter: &meter, started })
-    });
+    let blocks = parse_ahead(Blocks::new(lines, format));
+    let shown = Shown { bar: &bar, meter: &meter, started };
+    let ingested = commit_all(&archive, &names, blocks, &mut tally, &shown);
     bar.finish_and_clear();
+    let ingested = ingested.and_then(|()| if args.no_merge { Ok(()) } else { tidy(&archive) });
     let head = archive.reader().head();
     let root = tally.root.map_or_else(|| archive.reader().latest().and_then(|view| view.root()).ok(), Some);
     // Syncs what was committed also where the input was bad.
@@ -179,6 +166,20 @@ pub(crate) fn run(args: Args) -> Outcome {
     }
     closed?;
     summarise(&tally, head, root, started.elapsed().as_secs_f64(), args.json)
+}
+
+/// Parses beside the commits. The thread is not waited for: after a failed commit it may still hang on a pipe that
+/// nobody closes.
+fn parse_ahead(blocks: Blocks) -> Receiver<Result<Block, Failure>> {
+    let (sender, receiver) = sync_channel(AHEAD_MAX);
+    std::thread::spawn(move || {
+        for block in blocks {
+            if sender.send(block).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
 }
 
 fn check(args: &Args) -> Result<(), Failure> {
@@ -308,6 +309,14 @@ fn commit_all(
         }
         shown.update(block.height, tally);
     }
+    Ok(())
+}
+
+/// Finishes what the archive does beside the ingest, so that what it leaves does not hang on how fast either was.
+fn tidy(archive: &Archive) -> Result<(), Failure> {
+    archive.emit()?;
+    archive.merge(&MergeOptions::default(), &Bars::new())?;
+    archive.reindex(ReindexRule::Policy, None, &Bars::new())?;
     Ok(())
 }
 

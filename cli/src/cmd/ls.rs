@@ -11,8 +11,10 @@ use crate::print::{Out, bytes, count, table};
 /// List the segments: what they cover, how large their files are and how dense their indexes.
 #[derive(clap::Args)]
 #[command(after_help = "\
-STEPS and BLOCKS are half-open and closed: steps 0-64 are steps 0 to 63, blocks 0-65535 include both. M is the number of
-entries for each pivot of the .bt, BITS the width of a fingerprint in the .kvei. The domain _roots is the archive's own.
+STEPS are half-open, BLOCKS are not: 0-64 are the steps 0 to 63, 1-4095 the
+blocks from 1 to 4095. M is the number of entries for each pivot of the .bt,
+BITS the width of a fingerprint in the .kvei. The domain _roots is the
+archive's own.
 
 Examples:
   icecore ls chain.ice
@@ -49,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 /// The segments as a table.
-pub(crate) fn listing(segments: &[SegmentInfo]) -> impl std::fmt::Display + use<> {
+pub(crate) fn listing(segments: &[SegmentInfo]) -> String {
     table(
         [
             "DOMAIN", ">STEPS", ">BLOCKS", ">ENTRIES", ">KEYS", ">.KV", ">.BT", ">.KVEI", "ENCODING", ">M",

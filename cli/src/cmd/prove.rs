@@ -11,8 +11,9 @@ use crate::print::Out;
 /// Write a proof of a key's value, or of its absence, at a block. Always JSON.
 #[derive(clap::Args)]
 #[command(after_help = format!("\
-The proof is one line of JSON: domain, key, value (null: absent), block, root, and the ICS23 commitment proof, bytes as 0x
-hex. It holds against the root alone, which `icecore root` prints: whoever checks it should know the root from elsewhere.
+The proof is one line of JSON: domain, key, value (null: absent), block, root
+and the ICS23 commitment proof, bytes as 0x hex. It holds against the root
+alone: whoever checks it should know the root from elsewhere.
 
 {RULE}
 

@@ -21,13 +21,18 @@ use crate::print::Out;
 #[derive(clap::Args)]
 #[command(after_help = format!("\
 Requests and answers:
-  {{\"get\":{{\"domain\":\"kv\",\"key\":\"...\",\"at\":17}}}}                    {{\"value\":\"...\"|null}}
-  {{\"scan\":{{\"domain\":\"kv\",\"prefix\":\"...\",\"at\":17,\"limit\":10}}}}     {{\"items\":[[key,value],...]}} in key order; also
-                                                              \"from\", \"to\" (the key behind the last) and \"reverse\"
-  {{\"history\":{{\"domain\":\"kv\",\"key\":\"...\"}}}}                        {{\"versions\":[[block,value|null],...]}} newest first
-  {{\"root\":{{\"at\":17}}}}                                          {{\"root\":\"0x...\"}}
-  \"domain\" may be left out where the archive has one, \"at\" for the newest block. A request that cannot be answered gets
-  {{\"error\":\"...\"}} on its line and the rest go on; damage of the archive shows in the exit code too.
+  {{\"get\":{{\"domain\":\"kv\",\"key\":\"...\",\"at\":17}}}}
+      {{\"value\":\"...\"|null}}
+  {{\"scan\":{{\"domain\":\"kv\",\"prefix\":\"...\",\"at\":17,\"limit\":10}}}}
+      {{\"items\":[[key,value],...]}} in key order
+      also \"from\", \"to\" (the key behind the last) and \"reverse\":true
+  {{\"history\":{{\"domain\":\"kv\",\"key\":\"...\"}}}}
+      {{\"versions\":[[block,value|null],...]}} newest first
+  {{\"root\":{{\"at\":17}}}}
+      {{\"root\":\"0x...\"}}
+\"domain\" may be left out where the archive has one, \"at\" for the newest
+block. A request that cannot be answered gets {{\"error\":\"...\"}} on its line and
+the rest go on. Damage of the archive shows in the exit code too.
 
 {RULE}
 

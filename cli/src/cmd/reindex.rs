@@ -13,15 +13,17 @@ use crate::progress::Bars;
 /// Rebuild pivot indexes and filters with another density. The .kv files stay as they are and no answer changes.
 #[derive(clap::Args)]
 #[command(after_help = "\
-The rule that is chosen stays with the archive and shapes the segments to come. Without a rule, what is not in line with the
-archive's present rule is brought in line.
+The rule that is chosen stays with the archive and shapes the segments to
+come. Without one, what is not in line with the present rule is brought in
+line.
 
 Examples:
-  icecore reindex chain.ice --dry-run                 what the archive's rule would change
-  icecore reindex chain.ice --m 64                    64 entries for each pivot, everywhere
-  icecore reindex chain.ice --policy                  16 for fresh segments, 64 for older, 256 for old ones
-  icecore reindex chain.ice --index-budget 100000000  as dense as 100 MB for all .bt files together allow, freshest first
-  icecore reindex chain.ice --rebuild                 every .bt and .kvei again, as they are: repairs damage")]
+  icecore reindex chain.ice --dry-run   what the present rule would change
+  icecore reindex chain.ice --m 64      64 entries for each pivot, everywhere
+  icecore reindex chain.ice --policy    16 for fresh segments, 64, 256 for old
+  icecore reindex chain.ice --index-budget 100000000
+                                        freshest first, 100 MB for all .bt
+  icecore reindex chain.ice --rebuild   all again as it is: repairs damage")]
 pub(crate) struct Args {
     /// The archive
     dir: PathBuf,
@@ -103,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(Exit::Done)
 }
 
-fn listing(plans: &[ReindexPlan]) -> impl std::fmt::Display + use<> {
+fn listing(plans: &[ReindexPlan]) -> String {
     let change =
         |before: String, after: String| if before == after { after } else { format!("{before} -> {after}") };
     table(

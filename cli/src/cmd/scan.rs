@@ -10,12 +10,13 @@ use crate::print::Out;
 /// Print keys and values in order at a block: a key, a tab, its value.
 #[derive(clap::Args)]
 #[command(after_help = format!("{RULE}
-  --prefix 0x      an empty prefix that was given as hex: everything, printed as hex
+  --prefix 0x      An empty prefix in hex: everything, printed as 0x hex.
 
 Examples:
   icecore scan chain.ice --prefix user/ --at 17
   icecore scan chain.ice --from m --to n --reverse --limit 10
-  icecore scan eth.ice --domain storage --prefix 0x00000961ef480eb55e80d19ad83579a64c007002 --json"))]
+  icecore scan eth.ice --domain storage --json \\
+      --prefix 0x00000961ef480eb55e80d19ad83579a64c007002"))]
 pub(crate) struct Args {
     #[command(flatten)]
     question: Question,

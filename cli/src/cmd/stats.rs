@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             ["resident".to_owned(), bytes(stats.resident_bytes), "index tops and filter tables".to_owned()],
             ["in memory".to_owned(), bytes(stats.memory_bytes), plural(stats.steps_in_memory, "step")],
         ];
-        out.line(table(["", "", ""], rows).to_string().trim_start())?;
+        out.line(table(["", "", ""], rows))?;
     }
     out.flush()?;
     Ok(Exit::Done)

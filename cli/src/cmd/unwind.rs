@@ -13,8 +13,8 @@ use crate::progress::Bars;
 /// Forget the blocks above a height, as a chain reorganisation asks.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Cheap inside the reorg window; deeper, the segments that hold the blocks are rewritten. Between two blocks the height means
-the lower one.
+Cheap inside the reorg window; deeper, the segments that hold the blocks are
+rewritten. Between two blocks the height means the lower one.
 
 Example:
   icecore unwind chain.ice --to 1000000")]

@@ -12,8 +12,9 @@ use crate::progress::Bars;
 /// Check every file. Exit code 4: something is wrong, and every damage is listed with its file.
 #[derive(clap::Args)]
 #[command(after_help = "\
-In full: every page and file checksum, the order of entries, every key found through its filter and its index, the log, and the
-state at the head against its recorded root. Takes no lock.
+In full: every page and file checksum, the order of entries, every key found
+through its filter and its index, the log, and the state at the head against
+its recorded root. Takes no lock.
 
 Examples:
   icecore verify chain.ice

@@ -18,10 +18,12 @@ use super::{Address, BALANCE, CODE, Changes, Format, NONCE, STORAGE, Text, json_
 
 /// What such a trace cannot contain; the manual of `ingest` ends with it.
 pub(crate) const LIMITS: &str = "\
-What a geth-diff trace does not contain, and so neither does the archive: block and uncle rewards (proof of work),
-withdrawals (EIP-4895), writes of system calls (EIP-4788, 2935, 7002, 7251), and the state before the first block.
-A destroyed account loses every slot that the archive knows. geth before 1.16.6 also shows a contract as destroyed
-that only ran SELFDESTRUCT after Cancun (go-ethereum issue 33049): trace such blocks with a newer geth.";
+What a geth-diff trace does not contain, and so neither does the archive:
+block and uncle rewards of proof of work, withdrawals (EIP-4895), writes of
+system calls (EIP-4788, 2935, 7002, 7251), the state before the first block.
+Of a destroyed account every slot goes that the archive knows. Older geth,
+1.16.5 among them, shows a contract as destroyed that only ran SELFDESTRUCT
+after Cancun and lives on (go-ethereum issue 33049).";
 
 /// Keccak-256 of nothing.
 const EMPTY_CODE_HASH: &str = "0xc5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470";

@@ -33,11 +33,11 @@ pub(crate) const STORAGE: usize = 3;
 /// The formats by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FormatName {
-    /// {"block":1,"domain":"kv","key":"...","value":"..."|null}
+    /// Keys and values of any kind
     Jsonl,
-    /// {"block":1,"address":"0x..","field":"balance"|"nonce"|"code"|"storage","slot":"0x..","value":"0x.."|null}
+    /// Accounts of Ethereum at the end of each block
     EthChanges,
-    /// One reply of `debug_traceBlockByNumber` with `prestateTracer {diffMode:true}` a line
+    /// Traces of Ethereum blocks, as geth replies
     GethDiff,
 }
 

@@ -99,7 +99,9 @@ impl Storage for OsStorage {
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<(), Error> {
-        at(Operation::Sync, dir, File::open(dir).and_then(|opened| opened.sync_all()))
+        // The parent of a path of one component is the empty path.
+        let opened = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        at(Operation::Sync, dir, File::open(opened).and_then(|opened| opened.sync_all()))
     }
 
     fn spool(&self, dir: &Path) -> Result<Box<dyn SpoolFile>, Error> {

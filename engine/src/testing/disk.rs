@@ -175,6 +175,17 @@ pub(super) struct Disk {
     pub(super) locks: BTreeSet<PathBuf>,
     pub(super) operations: u64,
     pub(super) fault: Option<Fault>,
+    pub(super) film: Option<Film>,
+}
+
+/// Copies of the disk as it was before operations that a test asked for.
+#[derive(Clone)]
+pub(super) struct Film {
+    /// The next operation to copy the disk before.
+    pub(super) next: u64,
+    /// Operations from one copy to the next.
+    pub(super) every: u64,
+    pub(super) frames: Vec<(u64, Disk)>,
 }
 
 /// How an operation goes: as it should, or not and then perhaps half.
@@ -205,12 +216,23 @@ impl Disk {
     /// Counts one operation.
     pub(super) fn step(&mut self) -> Outcome {
         self.operations += 1;
+        self.take_frame();
         match self.fault {
             Some(fault) if fault.at == self.operations || (fault.lasting && fault.at < self.operations) => {
                 let error = io::Error::new(fault.kind, format!("injected at operation {}", self.operations));
                 Outcome::Bad(error, fault.torn.map(|seed| Random(seed ^ self.operations)))
             }
             _ => Outcome::Good,
+        }
+    }
+
+    fn take_frame(&mut self) {
+        if let Some(mut film) = self.film.take() {
+            if film.next == self.operations {
+                film.next += film.every;
+                film.frames.push((self.operations, self.clone()));
+            }
+            self.film = Some(film);
         }
     }
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::disk::{Disk, Entry, Fault, Node, Outcome};
+use super::disk::{Disk, Entry, Fault, Film, Node, Outcome};
 use crate::error::{Error, Operation};
 use crate::storage::{Access, DirLock, Mapping, SpoolFile, Storage, WriteFile};
 
@@ -67,7 +67,7 @@ impl SimStorage {
     /// sat in buffers is not, locks are free. It can lose power still. No failures are arranged, no operations counted.
     pub fn kill_clone(&self) -> Self {
         let mut disk = self.0.lock().clone();
-        (disk.locks, disk.fault, disk.operations) = (BTreeSet::new(), None, 0);
+        (disk.locks, disk.fault, disk.film, disk.operations) = (BTreeSet::new(), None, None, 0);
         Self(Arc::new(Mutex::new(disk)))
     }
 
@@ -75,6 +75,20 @@ impl SimStorage {
     pub fn crash_clone(&self, seed: u64) -> Self {
         let disk = self.0.lock().after_power_loss(seed);
         Self(Arc::new(Mutex::new(disk)))
+    }
+
+    /// Keeps a copy of the disk as it is before operation number `first`, counted from 1, and before every `every`-th
+    /// one after it.
+    pub fn film(&self, first: u64, every: u64) {
+        self.0.lock().film = Some(Film { next: first, every, frames: Vec::new() });
+    }
+
+    /// Ends [`SimStorage::film`]: the copies, each with the number of the operation that had not happened yet, as
+    /// after a kill.
+    pub fn frames(&self) -> Vec<(u64, Self)> {
+        let film = self.0.lock().film.take();
+        let frames = film.map(|film| film.frames).unwrap_or_default();
+        frames.into_iter().map(|(at, disk)| (at, Self(Arc::new(Mutex::new(disk))).kill_clone())).collect()
     }
 
     /// Every file with its length, in order.

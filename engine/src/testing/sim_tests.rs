@@ -164,3 +164,18 @@ fn damage_by_hand_is_where_it_was_put() {
     assert_eq!(disk.files(), [("/g".into(), 2)]);
     assert_eq!(outcomes(&disk, "/f"), BTreeSet::from([None]));
 }
+
+#[test]
+fn a_film_shows_the_disk_before_each_operation() {
+    let (disk, mut file) = disk_with(b"a");
+    let first = disk.operations() + 1;
+    disk.film(first, 2);
+    for byte in b"bcd" {
+        file.write_all(&[*byte]).unwrap();
+        file.flush().unwrap();
+    }
+    let frames = disk.frames();
+    let seen: Vec<_> = frames.iter().map(|(at, disk)| (*at - first, disk.bytes(Path::new("/f")))).collect();
+    assert_eq!(seen, [(0, b"a".to_vec()), (2, b"abc".to_vec())]);
+    assert!(disk.frames().is_empty());
+}

@@ -7,7 +7,7 @@ use super::reader::Position;
 use super::record::{
     BODY_LEN_MAX, FILE_HEADER_LEN, Kind, RECORD_HEADER_LEN, RecordRef, Salt, file_header, finish_record,
 };
-use crate::error::{Error, Operation};
+use crate::error::{Error, Operation, Poison};
 use crate::storage::{Storage, WriteFile};
 
 /// What is kept of the encoding buffer between records. A larger block gives its memory back.
@@ -24,7 +24,7 @@ pub(crate) struct WalWriter {
     durable: u64,
     /// Whether records were appended since the last sync.
     unsynced: bool,
-    failure: Option<String>,
+    failure: Option<Poison>,
     buffer: Vec<u8>,
 }
 
@@ -113,6 +113,15 @@ impl WalWriter {
         self.put(Kind::Mark, |_| {})
     }
 
+    /// Makes durable what stands behind the last sync: the mark that tells of it.
+    ///
+    /// # Errors
+    /// As those of [`WalWriter::sync`].
+    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+        self.refuse_after_failure()?;
+        if self.durable == self.len { Ok(()) } else { self.sync_file() }
+    }
+
     /// Ends the file and makes it durable: the last step before the manifest names the next one.
     ///
     /// Create the next file first. Then a full disk is noticed while this one can still go on.
@@ -157,14 +166,11 @@ impl WalWriter {
 
     fn remember(&mut self, result: &Result<(), Error>) {
         if let Err(error) = result {
-            self.failure = Some(error.to_string());
+            self.failure = Some(Poison::of(error));
         }
     }
 
     fn refuse_after_failure(&self) -> Result<(), Error> {
-        match &self.failure {
-            Some(since) => Err(Error::Poisoned { since: since.clone() }),
-            None => Ok(()),
-        }
+        self.failure.as_ref().map_or(Ok(()), |poison| Err(poison.refusal()))
     }
 }

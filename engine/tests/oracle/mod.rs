@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test uses the part it needs")]
 
+pub(crate) mod script;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use icecore::{Archive, Error, Reader, Root, Scan, View};
@@ -13,10 +15,13 @@ pub(crate) const DOMAINS: [&str; 2] = ["kv", "code"];
 /// One change: domain index, key, value or deletion.
 pub(crate) type Change = (usize, Vec<u8>, Option<Vec<u8>>);
 
+/// The versions of one key, by height.
+type Versions = BTreeMap<u64, Option<Vec<u8>>>;
+
 /// All versions of everything, by height.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Oracle {
-    versions: BTreeMap<(usize, Vec<u8>), BTreeMap<u64, Option<Vec<u8>>>>,
+    versions: BTreeMap<(usize, Vec<u8>), Versions>,
     pub(crate) roots: BTreeMap<u64, Root>,
     /// The first block, or the height that was pruned to.
     pub(crate) first: Option<u64>,
@@ -111,7 +116,7 @@ impl Oracle {
             self.check_view(&reader.at(at).unwrap(), &keys, at);
         }
         for (domain, key) in &keys {
-            self.check_history(reader, *domain, key, first);
+            self.read_history(reader, *domain, key).unwrap();
         }
     }
 
@@ -139,17 +144,54 @@ impl Oracle {
             }
         }
     }
+}
 
-    fn check_history(&self, reader: &Reader, domain: usize, key: &[u8], first: u64) {
-        let found = reader.history(DOMAINS[domain], key).unwrap();
+impl Oracle {
+    /// Reads at a few heights through every path of reading. A wrong answer panics, an error comes back.
+    ///
+    /// # Panics
+    /// When an answer differs from the map's.
+    pub(crate) fn read_all(&self, reader: &Reader, heights: usize) -> Result<(), Error> {
+        assert_eq!(reader.range(), self.range());
+        let keys = self.keys();
+        for at in self.heights(heights) {
+            let view = reader.at(at)?;
+            let root = self.roots.range(..=at).next_back().map(|(height, root)| (*height, *root));
+            assert_eq!(Some((view.height()?, view.root()?)), root, "root at {at}");
+            for (domain, name) in DOMAINS.iter().enumerate() {
+                let state = self.state(domain, at);
+                let found = view.scan(name, &Scan::all())?.collect::<Result<Vec<_>, _>>()?;
+                assert_eq!(found, state, "{name} at {at}");
+                let mut found = view.scan(name, &Scan::all().backward())?.collect::<Result<Vec<_>, _>>()?;
+                found.reverse();
+                assert_eq!(found, state, "{name} backward at {at}");
+                let asked: Vec<&[u8]> =
+                    keys.iter().filter(|(d, _)| *d == domain).map(|(_, k)| &k[..]).collect();
+                let expected: Vec<_> = asked.iter().map(|key| self.get(domain, key, at)).collect();
+                assert_eq!(view.multi_get(name, &asked)?, expected, "{name} at {at}");
+                for (key, expected) in asked.iter().zip(&expected) {
+                    assert_eq!(view.get(name, key)?, *expected, "{name} {key:?} at {at}");
+                }
+            }
+        }
+        for (domain, key) in &keys {
+            self.read_history(reader, *domain, key)?;
+        }
+        Ok(())
+    }
+
+    fn read_history(&self, reader: &Reader, domain: usize, key: &[u8]) -> Result<(), Error> {
+        let found = reader.history(DOMAINS[domain], key)?;
         let found: Vec<_> = found.into_iter().map(|change| (change.block, change.value)).collect();
         let all = self.history(domain, key);
         // What a pruned height could not see may be gone or still be there; the rest must be whole and in order.
+        let first = self.range().map_or(0, |range| range.0);
         let seen = |list: &[(u64, Option<Vec<u8>>)]| -> Vec<_> {
             list.iter().filter(|(block, _)| *block > first).cloned().collect()
         };
         assert_eq!(seen(&found), seen(&all), "{domain} {key:?}");
         assert!(found.iter().all(|version| all.contains(version)), "{domain} {key:?}");
+        Ok(())
     }
 }
 
@@ -204,11 +246,12 @@ impl Random {
             0..=2 => None,
             3 => Some(Vec::new()),
             4 => Some(vec![self.next() as u8; 1500 + self.below(4000) as usize]),
-            _ => Some(self.next().to_le_bytes()[..1 + self.below(8) as usize].to_vec()),
+            _ => Some(self.next().to_le_bytes()[..=(self.below(8) as usize)].to_vec()),
         }
     }
 
     pub(crate) fn changes(&mut self, max: u64) -> Vec<Change> {
-        (0..self.below(max + 1)).map(|_| (self.below(2) as usize, self.key(), self.value())).collect()
+        let count = self.below(max + 1);
+        (0..count).map(|_| (self.below(2) as usize, self.key(), self.value())).collect()
     }
 }

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use icecore_tools::workload::blocks::BlockOptions;
-use icecore_tools::workload::jsonl;
 use icecore_tools::workload::storage::{BlockRule, StorageEntries};
+use icecore_tools::workload::{jsonl, repeat};
 
 /// Write a workload to standard output.
 #[derive(Parser)]
@@ -14,7 +14,8 @@ use icecore_tools::workload::storage::{BlockRule, StorageEntries};
     version,
     after_help = "Examples:\n  \
         icecore-gen blocks --blocks 1000 --changes 200 | icecore ingest --create DIR - --format jsonl\n  \
-        icecore-gen storage -n 5000000 --serialised | sha256sum"
+        icecore-gen storage -n 5000000 --serialised | sha256sum\n  \
+        zstd -dc changes.jsonl.zst | icecore-gen repeat --times 50 | icecore ingest --create DIR - --format eth-changes"
 )]
 struct Args {
     #[command(subcommand)]
@@ -63,6 +64,12 @@ enum Workload {
         #[arg(long, value_enum, default_value_t = Shape::Chain)]
         shape: Shape,
     },
+    /// The JSON lines of standard input several times over, each round at higher blocks.
+    Repeat {
+        /// How many times.
+        #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+        times: u64,
+    },
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -87,7 +94,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("icecore-gen: cannot write to standard output: {error}");
+            eprintln!("icecore-gen: {error}");
             ExitCode::FAILURE
         }
     }
@@ -98,6 +105,7 @@ fn write(workload: &Workload, out: &mut impl Write) -> io::Result<()> {
         Workload::Storage { entries, serialised: true, .. } => {
             StorageEntries::new(*entries).write_serialised(out)
         }
+        Workload::Repeat { times } => repeat::write_repeated(io::stdin().lock(), *times, out),
         Workload::Storage { entries, block, domain, .. } => {
             let rule = match block {
                 Rule::AllOne => BlockRule::AllOne(0),

@@ -8,6 +8,7 @@
 
 pub mod blocks;
 pub mod jsonl;
+pub mod repeat;
 pub mod storage;
 
 const GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;

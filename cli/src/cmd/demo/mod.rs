@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use icecore::{
-    Archive, Density, DensityRule, Durability, Maintenance, MergeOptions, OpenOptions, Options, Reader,
-    ReindexRule, Root,
+    Archive, Density, DensityRule, Durability, Maintenance, MergeOptions, Observer, OpenOptions, Options,
+    Reader, ReindexRule, Root,
 };
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ use super::ls::listing;
 use crate::encoding::hex;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::print::{Out, bold, bytes, count, plural};
-use crate::progress::{self, Bars};
+use crate::progress::Bars;
 
 /// Sixty-three steps become segments, one stays in memory.
 const BLOCKS_PER_STEP: u64 = 64;
@@ -143,7 +143,8 @@ fn play(stage: &mut Stage, dir: &Path) -> Result<(), Failure> {
 }
 
 fn ingest(stage: &mut Stage, archive: &Archive, chain: &mut Chain) -> Result<Vec<(u64, Root)>, Failure> {
-    let bar = progress::input(None);
+    let bars = Bars::new();
+    bars.begin("blocks", Some(BLOCKS));
     let started = Instant::now();
     let (mut roots, mut changes) = (Vec::new(), 0);
     for height in 1..=BLOCKS {
@@ -156,10 +157,9 @@ fn ingest(stage: &mut Stage, archive: &Archive, chain: &mut Chain) -> Result<Vec
             }
         }
         roots.push((height, writer.commit()?));
-        bar.set_message(format!("block {height}"));
-        bar.tick();
+        bars.advance(1);
     }
-    bar.finish_and_clear();
+    bars.end();
     let seconds = started.elapsed().as_secs_f64();
     let rate = count((changes as f64 / seconds) as u64);
     let what = format!("{}, {}", plural(BLOCKS, "block"), plural(changes, "change"));
@@ -183,8 +183,8 @@ fn show_segments(stage: &mut Stage, name: &str, text: &str, reader: &Reader) -> 
     stage.step(name, format_args!("{text}: {what}, {size}; {memory} in memory"))?;
     let of_domain: Vec<_> = all.iter().filter(|segment| segment.domain == SHOWN_DOMAIN).cloned().collect();
     let hidden = of_domain.len().saturating_sub(SHOWN_MAX);
-    for line in listing(&of_domain[hidden..]).to_string().lines() {
-        stage.tell(line.trim_end())?;
+    for line in listing(&of_domain[hidden..]).lines() {
+        stage.tell(line)?;
     }
     let others = all.len() - of_domain.len();
     let older =

@@ -64,7 +64,7 @@ fn half(times: &[Duration]) -> Duration {
 
 fn shares(times: &[Duration]) -> String {
     let high = times[times.len() * 99 / 100];
-    format!("p50 {:<8} p99 {:<8}", format!("{:.1?}", half(times)), format!("{high:.1?}"))
+    format!("p50 {:<8} p99 {high:.1?}", format!("{:.1?}", half(times)))
 }
 
 /// Reads of this process that had to wait for a disk, as the system counts them.

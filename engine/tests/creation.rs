@@ -1,0 +1,62 @@
+//! Creating an archive: interrupted at any operation it can be done again, and it never covers an archive that is there.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use icecore::testing::{Fault, SimStorage};
+use icecore::{Archive, Error, Maintenance, OpenOptions, Options};
+
+const DIR: &str = "/data/archive";
+
+fn create(disk: &SimStorage) -> Result<Archive, Error> {
+    let options = Options::new().domain("kv").blocks_per_step(2).reorg_window(0);
+    Archive::create_with(
+        Arc::new(disk.clone()),
+        DIR,
+        options,
+        OpenOptions::new().maintenance(Maintenance::Inline),
+    )
+}
+
+fn open(disk: &SimStorage) -> Result<Archive, Error> {
+    Archive::open_with(Arc::new(disk.clone()), DIR, OpenOptions::new().maintenance(Maintenance::Inline))
+}
+
+#[test]
+fn creation_interrupted_anywhere_can_be_done_again() {
+    let whole = SimStorage::new();
+    create(&whole).unwrap().close().unwrap();
+    let operations = whole.operations();
+    assert!(operations > 5);
+    for k in 0..operations {
+        let disk = SimStorage::new();
+        disk.inject(Fault::at(k).from_then_on());
+        drop(create(&disk));
+        let left = (0..3).map(|seed| disk.crash_clone(seed)).chain([disk.kill_clone()]);
+        for (n, left) in left.enumerate() {
+            let archive = match open(&left) {
+                Err(Error::NotAnArchive { .. }) => create(&left),
+                opened => opened,
+            };
+            let archive = archive.unwrap_or_else(|error| panic!("operation {k}, disk {n}: {error}"));
+            archive.begin(1).unwrap().commit().unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_archive_that_lost_its_manifest_is_not_created_over() {
+    let disk = SimStorage::new();
+    let archive = create(&disk).unwrap();
+    for height in 1..=3 {
+        let mut block = archive.begin(height).unwrap();
+        block.put("kv", b"k", &height.to_le_bytes()).unwrap();
+        block.commit().unwrap();
+    }
+    archive.close().unwrap();
+    disk.lose(&Path::new(DIR).join("MANIFEST"));
+    assert!(matches!(create(&disk), Err(Error::Exists { .. })));
+    assert!(matches!(open(&disk), Err(Error::Missing { .. })));
+}

@@ -1,0 +1,294 @@
+//! Is every damage noticed? Bytes of every kind of file are flipped, files are cut, exchanged and removed. Opening and
+//! reading everything then gives an error that names the file, or the right answers; the full `verify` reports every
+//! damage; a writer rebuilds accessors.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod oracle;
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use icecore::testing::SimStorage;
+use icecore::{
+    Archive, Durability, Error, ErrorKind, Maintenance, OpenOptions, Reader, VerifyMode, verify_with,
+};
+use oracle::Oracle;
+use oracle::script::{PATH, Script, Step, fresh, play, storage};
+
+/// What a log file ends in when its last block was synced: a mark, which itself is not synced.
+const MARK_LEN: u64 = 32;
+
+const PAGE: u64 = 4096;
+
+/// An archive with two log files, and per domain a merged segment and one of a single step.
+struct Sample {
+    disk: SimStorage,
+    oracle: Oracle,
+    files: Vec<(PathBuf, u64)>,
+}
+
+fn open_options() -> OpenOptions {
+    OpenOptions::new().durability(Durability::Block).maintenance(Maintenance::EmitOnly)
+}
+
+impl Sample {
+    fn new() -> Self {
+        let disk = fresh(open_options());
+        let archive = Archive::open_with(storage(&disk), PATH, open_options()).unwrap();
+        let script = Script::new(11).commits(18).then(Step::Merge).commits(3).begin_step();
+        let oracle = play(&archive, &script.steps);
+        archive.close().unwrap();
+        let disk = disk.kill_clone();
+        let files: Vec<_> = disk.files().into_iter().filter(|(path, _)| !path.ends_with("LOCK")).collect();
+        let sample = Self { disk, oracle, files };
+        for (kind, least) in [("kv", 6), ("bt", 6), ("kvei", 6), ("wal", 2)] {
+            assert!(sample.of_kind(kind).len() >= least, "{kind}");
+        }
+        sample
+    }
+
+    fn of_kind(&self, kind: &str) -> Vec<&(PathBuf, u64)> {
+        let is_kind = |file: &&(PathBuf, u64)| file.0.extension().is_some_and(|found| found == kind);
+        self.files.iter().filter(is_kind).collect()
+    }
+
+    fn is_last_log(&self, path: &Path) -> bool {
+        self.of_kind("wal").last().is_some_and(|(last, _)| last == path)
+    }
+}
+
+fn path_of(error: &Error) -> Option<&Path> {
+    match error {
+        Error::File { path, .. }
+        | Error::Damaged { path, .. }
+        | Error::Missing { path }
+        | Error::Unsupported { path, .. }
+        | Error::Io { path, .. } => Some(path),
+        _ => None,
+    }
+}
+
+/// Checks that an error is one that names one of the damaged files.
+fn expect_named(error: &Error, damaged: &[&Path], what: &str) {
+    let named = path_of(error).is_some_and(|path| damaged.contains(&path));
+    assert!(named && error.kind() == ErrorKind::Corrupt, "{what}: the wrong error: {error} {error:?}");
+}
+
+/// Opens for reading and reads everything. `Ok(false)`: blocks at the end are missing.
+fn read(sample: &Sample, disk: &SimStorage) -> Result<bool, Error> {
+    let reader = Reader::open_with(storage(disk), PATH)?;
+    let mut oracle = sample.oracle.clone();
+    let is_whole = reader.head() == oracle.head();
+    oracle.unwind(reader.head().unwrap_or(0));
+    oracle.read_all(&reader, 3)?;
+    Ok(is_whole)
+}
+
+/// What full verification says, the errors that keep it from running included.
+fn problems(disk: &SimStorage) -> Vec<Error> {
+    match verify_with(storage(disk), PATH, VerifyMode::Full, &()) {
+        Ok(report) => report.problems,
+        Err(error) => vec![error],
+    }
+}
+
+fn expect_reported(disk: &SimStorage, damaged: &[&Path], what: &str) {
+    let problems = problems(disk);
+    assert!(!problems.is_empty(), "{what}: verify reports nothing");
+    for error in &problems {
+        expect_named(error, damaged, what);
+    }
+}
+
+/// Opens a copy for writing: damaged accessors are rebuilt, where opening can see it, and everything reads right.
+fn expect_writable_or_named(sample: &Sample, disk: &SimStorage, damaged: &[&Path], what: &str) {
+    let disk = disk.kill_clone();
+    let result = Archive::open_with(storage(&disk), PATH, open_options()).and_then(|archive| {
+        let mut oracle = sample.oracle.clone();
+        oracle.unwind(archive.reader().head().unwrap_or(0));
+        oracle.read_all(archive.reader(), 2)?;
+        Ok(archive.repairs().to_vec())
+    });
+    match result {
+        Err(error) => expect_named(&error, damaged, what),
+        Ok(repairs) => {
+            for name in repairs {
+                assert!(damaged.iter().any(|path| path.ends_with(&name)), "{what}: repaired {name}");
+            }
+        }
+    }
+}
+
+/// The bytes worth flipping: those that say something, and some of the padding.
+fn offsets(bytes: &[u8], range: Range<u64>, every: u64) -> Vec<u64> {
+    let is_chosen = |at: &u64| (bytes[*at as usize] != 0 && every < 50) || at.is_multiple_of(every);
+    range.filter(is_chosen).collect()
+}
+
+/// Flips bytes of one file and tries each.
+fn flip(sample: &Sample, file: &(PathBuf, u64), every: u64) -> usize {
+    let (path, len) = file;
+    let disk = sample.disk.kill_clone();
+    let bytes = disk.bytes(path);
+    let is_small = *len <= 2 * PAGE && path.extension().is_none_or(|kind| kind == "wal");
+    let edges = if is_small { 0..*len } else { 0..160.min(*len) };
+    let mut chosen: Vec<u64> = edges.collect();
+    if !is_small {
+        chosen.extend(offsets(&bytes, len - PAGE..*len, 7));
+        chosen.extend(offsets(&bytes, 160..len - PAGE, every));
+    }
+    for (i, at) in chosen.iter().enumerate() {
+        let xor = [0x01, 0x80, 0xFF, 0x10][i % 4];
+        disk.corrupt(path, *at, xor);
+        let what = format!("{} byte {at} of {len} ^ {xor:#x}", path.display());
+        let is_tail = sample.is_last_log(path) && *at >= len - MARK_LEN;
+        match read(sample, &disk) {
+            Ok(is_whole) => assert!(is_whole || is_tail, "{what}: blocks are gone without a word"),
+            Err(error) => expect_named(&error, &[path], &what),
+        }
+        if i % 9 == 0 && !is_tail {
+            expect_reported(&disk, &[path], &what);
+            expect_writable_or_named(sample, &disk, &[path], &what);
+        }
+        disk.corrupt(path, *at, xor);
+    }
+    assert!(disk.bytes(path) == bytes);
+    chosen.len()
+}
+
+#[test]
+fn a_flipped_byte_is_named_or_harmless() {
+    let sample = Sample::new();
+    let mut flips = 0;
+    for file in &sample.files {
+        flips += flip(&sample, file, 61);
+    }
+    println!("{flips} flips in {} files", sample.files.len());
+}
+
+#[test]
+fn a_file_cut_short_is_named() {
+    let sample = Sample::new();
+    for (path, len) in &sample.files {
+        let every = if *len <= 2 * PAGE { 1 } else { 509 };
+        for cut in (0..*len).filter(|cut| cut % every == 0 || len - cut < 4 || cut % PAGE == 0) {
+            let disk = sample.disk.kill_clone();
+            disk.truncate(path, cut);
+            let what = format!("{} cut to {cut} of {len}", path.display());
+            match read(&sample, &disk) {
+                // What was cut off the last log file looks like what was never written.
+                Ok(_) => assert!(sample.is_last_log(path), "{what}: not noticed"),
+                Err(error) => expect_named(&error, &[path], &what),
+            }
+            if cut % 11 == 0 {
+                if !sample.is_last_log(path) {
+                    expect_reported(&disk, &[path], &what);
+                }
+                expect_writable_or_named(&sample, &disk, &[path], &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_longer_file_is_named() {
+    let sample = Sample::new();
+    for kind in ["kv", "bt", "kvei"] {
+        let files = sample.of_kind(kind);
+        let (short, long) =
+            (files.iter().min_by_key(|f| f.1).unwrap(), files.iter().max_by_key(|f| f.1).unwrap());
+        let disk = sample.disk.kill_clone();
+        disk.swap(&short.0, &long.0);
+        let error = read(&sample, &disk).unwrap_err();
+        expect_named(&error, &[&short.0, &long.0], kind);
+    }
+}
+
+#[test]
+fn exchanged_files_are_named() {
+    let sample = Sample::new();
+    for kind in ["kv", "bt", "kvei", "wal"] {
+        let files = sample.of_kind(kind);
+        for (i, a) in files.iter().enumerate() {
+            for b in &files[i + 1..] {
+                let disk = sample.disk.kill_clone();
+                disk.swap(&a.0, &b.0);
+                let what = format!("{} exchanged with {}", a.0.display(), b.0.display());
+                let damaged = [a.0.as_path(), b.0.as_path()];
+                expect_named(&read(&sample, &disk).unwrap_err(), &damaged, &what);
+                expect_reported(&disk, &damaged, &what);
+                expect_writable_or_named(&sample, &disk, &damaged, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let sample = Sample::new();
+    for (path, _) in &sample.files {
+        let disk = sample.disk.kill_clone();
+        disk.lose(path);
+        let what = format!("{} removed", path.display());
+        let error = read(&sample, &disk).unwrap_err();
+        expect_named(&error, &[path], &what);
+        assert!(matches!(error, Error::Missing { .. }), "{what}: {error:?}");
+        expect_reported(&disk, &[path], &what);
+        expect_writable_or_named(&sample, &disk, &[path], &what);
+    }
+}
+
+#[test]
+fn a_writer_rebuilds_what_it_cannot_open() {
+    let sample = Sample::new();
+    let accessors: Vec<_> = [sample.of_kind("bt"), sample.of_kind("kvei")].concat();
+    let harm: [fn(&SimStorage, &Path, u64); 4] = [
+        |disk, path, _| disk.lose(path),
+        |disk, path, len| disk.truncate(path, len / 2),
+        |disk, path, _| disk.corrupt(path, 9, 0x40),
+        |disk, path, len| disk.corrupt(path, len - 1, 0x40),
+    ];
+    for (i, (path, len)) in accessors.into_iter().enumerate() {
+        let disk = sample.disk.kill_clone();
+        harm[i % harm.len()](&disk, path, *len);
+        let archive = Archive::open_with(storage(&disk), PATH, open_options()).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert_eq!(archive.repairs(), [name], "said which");
+        sample.oracle.read_all(archive.reader(), 4).unwrap();
+        archive.close().unwrap();
+        assert!(problems(&disk).is_empty());
+        let report = verify_with(storage(&disk), PATH, VerifyMode::Fast, &()).unwrap();
+        assert!(report.garbage.is_empty(), "{:?}", report.garbage);
+        let archive = Archive::open_with(storage(&disk), PATH, open_options()).unwrap();
+        assert!(archive.repairs().is_empty(), "repaired once for all");
+    }
+}
+
+#[test]
+fn all_accessors_at_once_are_rebuilt() {
+    let sample = Sample::new();
+    let disk = sample.disk.kill_clone();
+    let accessors: Vec<_> = [sample.of_kind("bt"), sample.of_kind("kvei")].concat();
+    accessors.iter().for_each(|(path, _)| disk.lose(path));
+    let archive = Archive::open_with(storage(&disk), PATH, open_options()).unwrap();
+    assert_eq!(archive.repairs().len(), accessors.len());
+    sample.oracle.read_all(archive.reader(), 8).unwrap();
+    for (path, _) in accessors {
+        assert!(disk.bytes(path) == sample.disk.bytes(path), "{}: the same bytes again", path.display());
+    }
+}
+
+#[test]
+fn a_damaged_page_of_an_accessor_is_cured_by_a_rebuild() {
+    let sample = Sample::new();
+    for (path, len) in [sample.of_kind("bt"), sample.of_kind("kvei")].concat() {
+        let disk = sample.disk.kill_clone();
+        disk.corrupt(path, (len / PAGE / 2) * PAGE + 8, 0x04);
+        let archive = Archive::open_with(storage(&disk), PATH, open_options()).unwrap();
+        archive.reindex(icecore::ReindexRule::Rebuild, None, &()).unwrap();
+        sample.oracle.read_all(archive.reader(), 4).unwrap();
+        archive.close().unwrap();
+        assert!(problems(&disk).is_empty(), "{}", path.display());
+    }
+}

@@ -1,0 +1,171 @@
+//! The text and the kind of every error: users and scripts see them, so a change must be meant.
+
+use std::io;
+use std::path::PathBuf;
+
+use icecore::{Available, Error, ErrorKind, Operation};
+
+fn path() -> PathBuf {
+    PathBuf::from("/a/kv.0-4.kv")
+}
+
+fn io_error(operation: Operation, kind: io::ErrorKind) -> Error {
+    Error::Io { operation, path: path(), source: kind.into() }
+}
+
+fn file(source: icecore_segments::Error) -> Error {
+    Error::File { path: path(), source }
+}
+
+fn corrupt() -> icecore_segments::Error {
+    use icecore_segments::error::{Corruption, Part, Reason};
+    Corruption { part: Part::DataPage, offset: 8192, reason: Reason::Checksum }.into()
+}
+
+/// One of each, with the whole chain of its causes and what to do about it.
+fn about_files() -> Vec<(Error, &'static str, ErrorKind)> {
+    let segment_unsupported =
+        icecore_segments::Error::Unsupported { what: "format version", found: 9, supported: 1 };
+    let mismatch = icecore_segments::Error::Mismatch {
+        what: "content checksum",
+        expected: "aa".to_owned(),
+        found: "bb".to_owned(),
+    };
+    vec![
+        (
+            file(corrupt()),
+            "/a/kv.0-4.kv: damaged part=data-page offset=8192 reason=checksum",
+            ErrorKind::Corrupt,
+        ),
+        (
+            file(mismatch),
+            "/a/kv.0-4.kv: content checksum does not match expected=aa found=bb",
+            ErrorKind::Corrupt,
+        ),
+        (
+            file(segment_unsupported),
+            "/a/kv.0-4.kv: unsupported format version found=9 supported=1",
+            ErrorKind::Unsupported,
+        ),
+        (
+            file(icecore_segments::Error::Write(io::ErrorKind::StorageFull.into())),
+            "/a/kv.0-4.kv: write failed: no storage space",
+            ErrorKind::NoSpace,
+        ),
+        (
+            file(icecore_segments::Error::Write(io::ErrorKind::Other.into())),
+            "/a/kv.0-4.kv: write failed: other error",
+            ErrorKind::Environment,
+        ),
+        (
+            Error::Damaged { path: "/a/MANIFEST".into(), offset: 16, reason: "length" },
+            "damaged /a/MANIFEST offset=16 reason=length",
+            ErrorKind::Corrupt,
+        ),
+        (Error::Missing { path: path() }, "missing file /a/kv.0-4.kv", ErrorKind::Corrupt),
+        (
+            Error::Unsupported { path: "/a/MANIFEST".into(), found: 2, supported: 1 },
+            "unsupported format version=2 supported=1 in /a/MANIFEST",
+            ErrorKind::Unsupported,
+        ),
+    ]
+}
+
+fn about_archives() -> Vec<(Error, &'static str, ErrorKind)> {
+    let dir = || PathBuf::from("/a");
+    vec![
+        (
+            Error::Locked { path: "/a/LOCK".into() },
+            "archive is locked by another writer: /a/LOCK",
+            ErrorKind::Busy,
+        ),
+        (Error::Busy { path: dir() }, "the archive at /a keeps changing", ErrorKind::Busy),
+        (Error::NotAnArchive { path: dir() }, "no archive at /a", ErrorKind::Environment),
+        (Error::Exists { path: dir() }, "/a exists and is not empty", ErrorKind::Environment),
+        (
+            Error::RootMismatch { block: 7, expected: "aa".to_owned(), found: "bb".to_owned() },
+            "root of block 7 does not match the state expected=aa found=bb",
+            ErrorKind::Corrupt,
+        ),
+        (Error::RootMissing { block: 7 }, "no root recorded for block 7", ErrorKind::Corrupt),
+        (
+            Error::Poisoned { since: "cannot sync /a/wal/1.wal".to_owned(), cause: ErrorKind::Environment },
+            "writes are refused since an earlier failure: cannot sync /a/wal/1.wal",
+            ErrorKind::Closed,
+        ),
+        (
+            Error::Poisoned { since: "cannot write /a/wal/1.wal".to_owned(), cause: ErrorKind::NoSpace },
+            "writes are refused since an earlier failure: cannot write /a/wal/1.wal",
+            ErrorKind::NoSpace,
+        ),
+    ]
+}
+
+fn about_calls() -> Vec<(Error, &'static str, ErrorKind)> {
+    vec![
+        (
+            Error::OutOfRange { asked: 9, available: Available::Nothing },
+            "block 9 is out of range: the archive has no block",
+            ErrorKind::OutOfRange,
+        ),
+        (
+            Error::OutOfRange { asked: 9, available: Available::Blocks(1, 8) },
+            "block 9 is out of range: the archive has blocks 1 to 8",
+            ErrorKind::OutOfRange,
+        ),
+        (Error::NotRising { head: 8, got: 8 }, "block 8 does not rise above the head 8", ErrorKind::Misuse),
+        (
+            Error::UnknownDomain { name: "cod\n".to_owned(), declared: "kv, code".to_owned() },
+            "unknown domain \"cod\\n\", declared: kv, code",
+            ErrorKind::Misuse,
+        ),
+        (
+            Error::TooLarge { what: "key", len: 1025, max: 1024 },
+            "key too large len=1025 max=1024",
+            ErrorKind::Misuse,
+        ),
+        (
+            Error::Options { field: "blocks_per_step", reason: "must be at least 1".to_owned() },
+            "option blocks_per_step: must be at least 1",
+            ErrorKind::Misuse,
+        ),
+    ]
+}
+
+fn whole_text(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", whole_text(source)),
+        None => error.to_string(),
+    }
+}
+
+#[test]
+fn every_error_says_what_it_always_said() {
+    for (error, text, kind) in [about_files(), about_archives(), about_calls()].into_iter().flatten() {
+        assert_eq!(whole_text(&error), text);
+        assert_eq!(error.kind(), kind, "{text}");
+    }
+}
+
+#[test]
+fn every_operation_has_its_verb() {
+    let verbs = [
+        (Operation::Create, "create"),
+        (Operation::Open, "open"),
+        (Operation::Read, "read"),
+        (Operation::Write, "write"),
+        (Operation::Sync, "sync"),
+        (Operation::Rename, "rename"),
+        (Operation::Remove, "remove"),
+        (Operation::List, "list"),
+        (Operation::Lock, "lock"),
+    ];
+    for (operation, verb) in verbs {
+        let error = io_error(operation, io::ErrorKind::PermissionDenied);
+        assert_eq!(whole_text(&error), format!("cannot {verb} /a/kv.0-4.kv: permission denied"));
+        assert_eq!(error.kind(), ErrorKind::Environment);
+    }
+    for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
+        assert_eq!(io_error(Operation::Write, kind).kind(), ErrorKind::NoSpace);
+    }
+}

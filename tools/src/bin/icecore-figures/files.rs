@@ -1,0 +1,138 @@
+//! The figures of files, measured on the reference dataset.
+//!
+//! | part | on what |
+//! |---|---|
+//! | [`sizes`] | segment files built from the dataset, all entries at one block: bytes, and how fast they were built |
+//! | [`cold`] | those files, evicted: faults and time of a lookup beside the disk's floor |
+//! | [`warm`] | those files in memory: the rungs of a lookup, the filter |
+//! | [`archive`] | an archive that ingested the dataset in steps and merged them: lookups through the engine, merge, reindex |
+
+mod archive;
+mod cold;
+mod sizes;
+mod warm;
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use clap::Args;
+use icecore_segments::EncodingRule;
+use icecore_tools::evict::Means;
+use icecore_tools::floor::{self, Floor, FloorOptions};
+use icecore_tools::usage::{Conditions, load_average};
+use icecore_tools::workload::storage::{BlockRule, Entry, StorageEntries};
+use serde::Serialize;
+
+use crate::report::Figures;
+
+/// How to measure the figures of files.
+#[derive(Args)]
+pub(crate) struct FilesArgs {
+    /// How many entries the dataset has.
+    #[arg(short = 'n', long, default_value_t = 5_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
+    entries: u64,
+    /// Where the files are built and removed again: on the disk that is to be measured. Default: the temporary folder.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// How many keys are looked up cold.
+    #[arg(long, default_value_t = 2000)]
+    cold_keys: usize,
+    /// How many unknown keys the filter is asked for: the false positives are then known to 1 % of themselves.
+    #[arg(long, default_value_t = 2_000_000)]
+    unknown_keys: usize,
+    /// Leave the files there, for icecore-probe to look at.
+    #[arg(long)]
+    keep: bool,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What the parts of the measurement share.
+struct Bench {
+    dataset: StorageEntries,
+    entries: Vec<Entry>,
+    dir: PathBuf,
+    means: Means,
+    cold_keys: usize,
+    unknown_keys: usize,
+    figures: Figures,
+}
+
+/// Under which conditions it was measured.
+#[derive(Serialize)]
+struct FilesConditions {
+    entries: u64,
+    machine: Conditions,
+    disk_floor: Floor,
+    evicted_by: Means,
+    cold_keys: usize,
+    clock: &'static str,
+    repetitions: &'static str,
+    /// At the beginning and at the end.
+    load_average: [Option<f64>; 2],
+}
+
+const CLOCK: &str =
+    "warm: each operation timed alone, the p50 of the clock's cost subtracted; cold: not subtracted";
+
+const REPETITIONS: &str = "warm p50: the lowest of 5 passes, its floor too; build: the fastest of 3; multi_get: the median of 9; others once";
+
+/// How often a warm figure is measured. The lowest counts, since what slows one down is another program.
+const PASSES: u64 = 5;
+
+/// Measures and prints.
+pub(crate) fn run(args: &FilesArgs) -> Result<(), Box<dyn Error>> {
+    let load_before = load_average();
+    let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = tempfile::Builder::new().prefix("icecore-figures").tempdir_in(&parent)?;
+    let dataset = StorageEntries::new(args.entries);
+    let entries = dataset.iter().collect();
+    let mut bench = Bench {
+        dataset,
+        entries,
+        dir: folder.path().to_owned(),
+        means: Means::detect(),
+        cold_keys: args.cold_keys,
+        unknown_keys: args.unknown_keys,
+        figures: Figures::default(),
+    };
+    let files = sizes::measure(&mut bench)?;
+    let touches = FloorOptions { touches: args.cold_keys, ..FloorOptions::default() };
+    let disk_floor = floor::measure(&files.reference.kv, bench.means, &touches)?;
+    cold::measure(&mut bench, &files)?;
+    warm::measure(&mut bench, &files)?;
+    archive::measure(&mut bench)?;
+    let conditions = FilesConditions {
+        entries: args.entries,
+        machine: Conditions::of(folder.path()),
+        disk_floor,
+        evicted_by: bench.means,
+        cold_keys: args.cold_keys,
+        clock: CLOCK,
+        repetitions: REPETITIONS,
+        load_average: [load_before, load_average()],
+    };
+    bench.figures.print(&conditions, args.json)?;
+    if args.keep {
+        eprintln!("the files are in {}", folder.keep().display());
+    }
+    Ok(())
+}
+
+impl Bench {
+    fn entry(&self, place: usize, rule: BlockRule) -> icecore_segments::Entry<'_> {
+        let entry = &self.entries[place];
+        let value = icecore_segments::Value::Inline(entry.value());
+        icecore_segments::Entry { key: entry.key(), block: rule.block(place as u64), value }
+    }
+}
+
+/// How an encoding is called in names of figures and of files.
+fn name_of(encoding: EncodingRule) -> &'static str {
+    match encoding {
+        EncodingRule::Plain => "plain",
+        EncodingRule::Zstd => "zstd",
+        EncodingRule::Auto => "auto",
+    }
+}

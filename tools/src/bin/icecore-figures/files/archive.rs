@@ -1,0 +1,223 @@
+//! Figures through the engine: an archive takes the dataset in steps, merges and reindexes them in a child process each, and
+//! answers, warm and cold.
+
+use std::error::Error;
+use std::fs;
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use icecore::{Archive, Durability, Maintenance, OpenOptions, Options, Reader, View};
+use icecore_tools::evict::{Mapping, Residency};
+use icecore_tools::floor::{clock_cost, deep_reads, warm_reads};
+use icecore_tools::spread::Spread;
+use icecore_tools::usage::thread_faults;
+use icecore_tools::workload::storage::{KEY_LEN, WARM_PROBES};
+
+use super::cold::check;
+use super::{Bench, PASSES};
+use crate::child::{Work, spawn};
+
+const DOMAIN: &str = "storage";
+
+/// A domain of one segment, which no merge touches: its pages must not leave memory either.
+const BYSTANDER: &str = "bystander";
+
+/// A step has at most so many entries, so that ingesting needs memory for one step and the tree alone.
+const STEP_ENTRIES: usize = 1_000_000;
+
+/// At least so many segments are merged.
+const STEPS_MIN: usize = 8;
+
+/// How many keys a `multi_get` asks for, and how often.
+const MULTI_KEYS: usize = 1000;
+const MULTI_ROUNDS: u64 = 9;
+
+const DEPTH: usize = 32;
+const DEEP_READS: usize = 4000;
+const WARM_READS: usize = 1_000_000;
+
+type Key = [u8; KEY_LEN];
+
+/// Ingests, merges, reindexes, asks.
+pub(super) fn measure(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
+    let dir = bench.dir.join("archive");
+    ingest(bench, &dir)?;
+    merge(bench, &dir)?;
+    warm(bench, &dir)?;
+    cold_multi_get(bench, &dir)?;
+    reindex(bench, &dir)
+}
+
+/// Entry i of the dataset goes into step i mod (number of steps), so that every input of the merge spans all keys.
+fn ingest(bench: &Bench, dir: &Path) -> Result<(), Box<dyn Error>> {
+    let steps = bench.entries.len().div_ceil(STEP_ENTRIES).next_power_of_two().max(STEPS_MIN);
+    let options = Options::new().domain(DOMAIN).domain(BYSTANDER).blocks_per_step(1).reorg_window(0);
+    let open = OpenOptions::new().durability(Durability::Relaxed).maintenance(Maintenance::EmitOnly);
+    let archive =
+        Archive::create_with(std::sync::Arc::new(icecore::storage::os::OsStorage), dir, options, open)?;
+    for step in 0..steps {
+        let mut block = archive.begin(step as u64)?;
+        for entry in bench.entries.iter().skip(step).step_by(steps) {
+            block.put(DOMAIN, entry.key(), entry.value())?;
+            if step == 0 {
+                block.put(BYSTANDER, entry.key(), entry.value())?;
+            }
+        }
+        block.commit()?;
+    }
+    archive.close()?;
+    Ok(())
+}
+
+fn merge(bench: &mut Bench, dir: &Path) -> Result<(), Box<dyn Error>> {
+    // Mapped, so that they can be asked for when the merge has removed their names; no page of them is touched through it.
+    let paths = files_of(dir, None)?;
+    let mapped: Vec<Mapping> = paths.iter().map(|path| Mapping::open(path)).collect::<Result<_, _>>()?;
+    for path in &paths {
+        black_box(fs::read(path)?);
+    }
+    let before = residency(&mapped)?;
+    let outcome = spawn(&Work::Merge { dir: dir.to_owned(), domain: DOMAIN.to_owned() })?;
+    let after = residency(&mapped)?;
+    check(bench.entries.len(), outcome.entries)?;
+    bench.figures.add("merge: rate", outcome.entries as f64 / outcome.seconds / 1e6);
+    bench.figures.add("merge: resident memory that no file backs", outcome.peak.anonymous as f64 / 1e6);
+    bench.figures.add("merge: resident memory, pages of files included", outcome.peak.resident as f64 / 1e6);
+    let kept = 100.0 * after.resident as f64 / before.resident as f64;
+    bench.figures.add("merge: pages of live files kept in memory", kept);
+    Ok(())
+}
+
+fn residency(mapped: &[Mapping]) -> Result<Residency, Box<dyn Error>> {
+    let mut sum = Residency { resident: 0, total: 0 };
+    for mapping in mapped {
+        let residency = mapping.residency()?;
+        sum.resident += residency.resident;
+        sum.total += residency.total;
+    }
+    Ok(sum)
+}
+
+fn reindex(bench: &mut Bench, dir: &Path) -> Result<(), Box<dyn Error>> {
+    for path in files_of(dir, Some(DOMAIN))? {
+        black_box(fs::read(path)?);
+    }
+    let outcome = spawn(&Work::Reindex { dir: dir.to_owned(), domain: DOMAIN.to_owned(), m: 64 })?;
+    check(bench.entries.len(), outcome.entries)?;
+    bench.figures.add("reindex to M=64: rate", outcome.entries as f64 / outcome.seconds / 1e6);
+    bench.figures.add("reindex to M=64: memory", outcome.peak.anonymous as f64 / 1e6);
+    Ok(())
+}
+
+/// Lookups of known and unknown keys through the engine, all pages in memory and mapped.
+fn warm(bench: &mut Bench, dir: &Path) -> Result<(), Box<dyn Error>> {
+    let places = bench.dataset.warm_places(0, WARM_PROBES);
+    let keys: Vec<Key> = places.iter().map(|place| *bench.entries[*place as usize].key()).collect();
+    let view = Reader::open(dir)?.latest()?;
+    // Every page of the files is touched and checked before the clock runs.
+    for entry in &bench.entries {
+        black_box(view.get(DOMAIN, entry.key())?);
+    }
+    let absent = bench.dataset.absent_keys(1, WARM_PROBES);
+    let kv = kv_of(dir)?;
+    let (mut p50, mut p99, mut unknown_p50, mut floor) = (u64::MAX, u64::MAX, u64::MAX, u64::MAX);
+    for pass in 0..PASSES {
+        let (known, found) = timed_gets(&view, &keys)?;
+        check(keys.len(), found)?;
+        (p50, p99) = (p50.min(known.quantile(0.5)), p99.min(known.quantile(0.99)));
+        let (unknown, found) = timed_gets(&view, &absent)?;
+        check(0, found)?;
+        unknown_p50 = unknown_p50.min(unknown.quantile(0.5));
+        floor = floor.min(warm_reads(&kv, WARM_READS, pass)?.quantile(0.5));
+    }
+    let mut add = |what: &str, measured| {
+        bench.figures.add(&format!("warm lookup through the engine{what}"), measured);
+    };
+    add(": p50", p50 as f64 / 1e3);
+    add(": p99", p99 as f64 / 1e3);
+    add(": p50 / one dependent 64-byte read", p50 as f64 / floor as f64);
+    add(", unknown key: p50", unknown_p50 as f64 / 1e3);
+    Ok(())
+}
+
+fn timed_gets(view: &View, keys: &[Key]) -> Result<(Spread, u64), Box<dyn Error>> {
+    let clock_ns = clock_cost().quantile(0.5);
+    let (mut spread, mut found) = (Spread::default(), 0);
+    for key in keys {
+        let start = Instant::now();
+        let value = black_box(view.get(DOMAIN, key)?);
+        let time = start.elapsed().as_nanos() as u64;
+        found += u64::from(value.is_some());
+        spread.record(time.saturating_sub(clock_ns));
+    }
+    Ok((spread, found))
+}
+
+/// Asks for keys of an evicted `.kv`, then with the accessors evicted too, and has the disk read at depth 32 in between. Both are
+/// compared as pages per second, so that keys that share a page count once.
+fn cold_multi_get(bench: &mut Bench, dir: &Path) -> Result<(), Box<dyn Error>> {
+    let (mut keys_rate, mut share, mut share_evicted, mut pages_per_key) = (vec![], vec![], vec![], vec![]);
+    for round in 0..MULTI_ROUNDS {
+        let places = bench.dataset.cold_places(round + 1, MULTI_KEYS);
+        let keys: Vec<Key> = places.iter().map(|place| *bench.entries[*place as usize].key()).collect();
+        let kv = kv_of(dir)?;
+        let disk = deep_reads(&kv, bench.means, DEPTH, DEEP_READS, round)?.per_second;
+        for path in files_of(dir, Some(DOMAIN))? {
+            black_box(fs::read(path)?);
+        }
+        bench.means.evict(&kv)?;
+        let (seconds, pages) = multi_get(dir, &keys)?;
+        keys_rate.push(keys.len() as f64 / seconds);
+        share.push(pages as f64 / seconds / disk);
+        for path in files_of(dir, Some(DOMAIN))? {
+            bench.means.evict(&path)?;
+        }
+        let (seconds, pages) = multi_get(dir, &keys)?;
+        share_evicted.push(pages as f64 / seconds / disk);
+        pages_per_key.push(pages as f64 / keys.len() as f64);
+    }
+    let mut add = |what: &str, measured: Vec<f64>| {
+        bench.figures.add(&format!("cold multi_get of 1000 keys{what}"), median(measured));
+    };
+    add(": keys per second", keys_rate);
+    add(": share of the disk's rate at depth 32", share);
+    add(", all evicted: pages read per key", pages_per_key);
+    add(", all evicted: share of the disk's rate at depth 32", share_evicted);
+    Ok(())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The seconds of one call and the pages that it had read.
+fn multi_get(dir: &Path, keys: &[Key]) -> Result<(f64, u64), Box<dyn Error>> {
+    let view = Reader::open(dir)?.latest()?;
+    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+    let before = thread_faults();
+    let start = Instant::now();
+    let answers = view.multi_get(DOMAIN, &keys)?;
+    let seconds = start.elapsed().as_secs_f64();
+    let pages = (thread_faults() - before).pages_read;
+    check(keys.len(), answers.iter().flatten().count() as u64)?;
+    Ok((seconds, pages))
+}
+
+/// The live files of a domain or of both.
+fn files_of(dir: &Path, domain: Option<&str>) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    let segments = Reader::open(dir)?.segments().into_iter();
+    let wanted =
+        segments.filter(|segment| domain.map_or(!segment.domain.starts_with('_'), |d| segment.domain == d));
+    Ok(wanted.flat_map(|segment| segment.files).map(|file| dir.join(file)).collect())
+}
+
+/// The `.kv` of the one segment that the merge left.
+fn kv_of(dir: &Path) -> Result<PathBuf, Box<dyn Error>> {
+    let files = files_of(dir, Some(DOMAIN))?;
+    match &files[..] {
+        [kv, _, _] => Ok(kv.clone()),
+        other => Err(format!("one segment was expected, not {} files", other.len()).into()),
+    }
+}

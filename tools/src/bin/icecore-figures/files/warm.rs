@@ -1,0 +1,58 @@
+//! Lookups in files that are in memory as a whole, rung by rung, and the filter alone.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::time::Instant;
+
+use icecore_index::KeyHash;
+use icecore_tools::floor::clock_cost;
+use icecore_tools::lookup::{Ask, Ladder, Mode, measure as lookups};
+use icecore_tools::spread::Spread;
+use icecore_tools::workload::storage::WARM_PROBES;
+
+use super::cold::check;
+use super::sizes::Files;
+use super::{Bench, PASSES};
+
+/// The rungs of a warm lookup, the filter's probe and its errors.
+pub(super) fn measure(bench: &mut Bench, files: &Files) -> Result<(), Box<dyn Error>> {
+    let places = bench.dataset.warm_places(0, WARM_PROBES);
+    let ask = |place: &u64| Ask { key: bench.entries[*place as usize].key().to_vec(), at: u64::MAX };
+    let asks: Vec<Ask> = places.iter().map(ask).collect();
+    let summary = lookups(&files.reference, Mode::Warm, &asks, bench.means)?.summary();
+    check(asks.len(), summary.found)?;
+    bench.figures.add("warm rung, filter with the hash: p50", summary.filter.time_ns.p50 as f64);
+    bench.figures.add("warm rung, pivot index M=64: p50", summary.pivot.time_ns.p50 as f64);
+    bench.figures.add("warm rung, page and value: p50", summary.value.time_ns.p50 as f64);
+    filter(bench, files, &asks)
+}
+
+fn filter(bench: &mut Bench, files: &Files, asks: &[Ask]) -> Result<(), Box<dyn Error>> {
+    let ladder = Ladder::open(&files.reference)?;
+    let filter = ladder.filter();
+    for place in 0..bench.entries.len() {
+        if !filter.may_contain(KeyHash::of(bench.entries[place].key()))? {
+            return Err("the filter says no for a key that it has".into());
+        }
+    }
+    let clock_ns = clock_cost().quantile(0.5);
+    let mut lowest = u64::MAX;
+    for _ in 0..PASSES {
+        let mut time = Spread::default();
+        for ask in asks {
+            let start = Instant::now();
+            black_box(filter.may_contain(KeyHash::of(&ask.key))?);
+            let elapsed = start.elapsed().as_nanos() as u64;
+            time.record(elapsed.saturating_sub(clock_ns));
+        }
+        lowest = lowest.min(time.quantile(0.5));
+    }
+    bench.figures.add("filter probe, warm: p50", lowest as f64);
+    let absent = bench.dataset.absent_keys(0, bench.unknown_keys);
+    let mut maybe = 0u64;
+    for key in &absent {
+        maybe += u64::from(filter.may_contain(KeyHash::of(key))?);
+    }
+    bench.figures.add("filter: false positives", 100.0 * maybe as f64 / absent.len() as f64);
+    Ok(())
+}

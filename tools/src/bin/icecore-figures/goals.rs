@@ -1,0 +1,125 @@
+//! The figures and their goals: the numbers of the design that concern files, in the order of its table.
+
+use std::fmt;
+
+/// What a figure must reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+    /// Told for what it explains.
+    Free,
+}
+
+impl Bound {
+    /// Whether a figure reaches the bound; `None` where there is none.
+    pub(crate) fn is_met(self, measured: f64) -> Option<bool> {
+        match self {
+            Self::AtMost(bound) => Some(measured <= bound),
+            Self::AtLeast(bound) => Some(measured >= bound),
+            Self::Free => None,
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(bound) => write!(f, "<= {bound}"),
+            Self::AtLeast(bound) => write!(f, ">= {bound}"),
+            Self::Free => Ok(()),
+        }
+    }
+}
+
+/// A figure: name, unit, goal.
+pub(crate) type Goal = (&'static str, &'static str, Bound);
+
+use Bound::{AtLeast, AtMost, Free};
+
+/// The figures of `files`.
+pub(crate) const FILES: &[Goal] = &[
+    ("cold lookup M=16: faults mean", "faults", AtMost(1.02)),
+    ("cold lookup M=16: faults p99", "faults", AtMost(1.0)),
+    ("cold lookup M=16: pages read mean", "pages", Free),
+    ("cold lookup M=16: p50", "us", Free),
+    ("cold lookup M=16: p50 / one random touch", "x", AtMost(1.15)),
+    ("cold lookup M=64: faults mean", "faults", AtMost(1.02)),
+    ("cold lookup M=64: faults p99", "faults", AtMost(1.0)),
+    ("cold lookup M=64: pages read mean", "pages", Free),
+    ("cold lookup M=64: p50", "us", Free),
+    ("cold lookup M=64: p50 / one random touch", "x", AtMost(1.15)),
+    ("cold lookup M=256: faults mean", "faults", AtMost(1.10)),
+    ("cold lookup M=256: faults p99", "faults", Free),
+    ("cold lookup M=256: pages read mean", "pages", Free),
+    ("cold lookup M=256: p50", "us", Free),
+    ("cold lookup M=256: p50 / one random touch", "x", AtMost(1.15)),
+    ("cold lookup M=16, only what open loads: faults mean", "faults", AtMost(2.1)),
+    ("cold lookup M=64, only what open loads: faults mean", "faults", AtMost(2.1)),
+    ("cold lookup M=256, only what open loads: faults mean", "faults", AtMost(2.1)),
+    ("first lookup after everything was evicted: faults max", "faults", AtMost(4.0)),
+    ("first lookup after everything was evicted: p50", "us", Free),
+    ("cold multi_get of 1000 keys: keys per second", "keys/s", Free),
+    ("cold multi_get of 1000 keys: share of the disk's rate at depth 32", "x", AtLeast(0.80)),
+    ("cold multi_get of 1000 keys, all evicted: pages read per key", "pages", Free),
+    ("cold multi_get of 1000 keys, all evicted: share of the disk's rate at depth 32", "x", AtLeast(0.80)),
+    ("warm lookup through the engine: p50", "us", AtMost(0.77)),
+    ("warm lookup through the engine: p99", "us", Free),
+    ("warm lookup through the engine: p50 / one dependent 64-byte read", "x", AtMost(2.2)),
+    ("warm lookup through the engine, unknown key: p50", "us", Free),
+    ("warm rung, filter with the hash: p50", "ns", Free),
+    ("warm rung, pivot index M=64: p50", "ns", Free),
+    ("warm rung, page and value: p50", "ns", Free),
+    ("filter probe, warm: p50", "ns", AtMost(150.0)),
+    ("filter probe, cold: pages touched max", "pages", AtMost(1.0)),
+    ("filter: bytes per key", "B/key", AtMost(1.40)),
+    ("filter: false positives", "%", AtMost(0.4)),
+    ("pivot index M=16: bytes per key", "B/key", AtMost(0.70)),
+    ("pivot index M=64: bytes per key", "B/key", AtMost(0.20)),
+    ("pivot index M=256: bytes per key", "B/key", AtMost(0.06)),
+    (".kv plain: bytes per key", "B/key", AtMost(40.0)),
+    (".kv zstd: bytes per key", "B/key", AtMost(38.0)),
+    (".kv plain, 1024 blocks: bytes per key", "B/key", AtMost(40.0)),
+    (".kv zstd, 1024 blocks: bytes per key", "B/key", AtMost(38.0)),
+    ("build .kv + .bt + .kvei: rate", "M entries/s", AtLeast(2.0)),
+    ("build, synced to the disk: rate", "M entries/s", Free),
+    ("build zstd: rate", "M entries/s", Free),
+    ("reindex to M=64: rate", "M entries/s", AtLeast(10.0)),
+    ("reindex to M=64: memory", "MB", Free),
+    ("merge: rate", "M entries/s", AtLeast(2.0)),
+    ("merge: resident memory that no file backs", "MB", AtMost(512.0)),
+    ("merge: resident memory, pages of files included", "MB", AtMost(512.0)),
+    ("merge: pages of live files kept in memory", "%", AtLeast(100.0)),
+];
+
+/// All figures, in the order in which they are told. Another subcommand chains its table here.
+fn all() -> impl Iterator<Item = &'static Goal> {
+    FILES.iter()
+}
+
+/// The figure of that name.
+///
+/// # Panics
+/// If no table has it.
+pub(crate) fn goal(name: &str) -> Goal {
+    *all().find(|goal| goal.0 == name).unwrap_or_else(|| panic!("no goal for {name:?}"))
+}
+
+/// Where a figure stands among all.
+pub(crate) fn place(name: &str) -> Option<usize> {
+    all().position(|goal| goal.0 == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_different_and_bounds_hold_at_their_edge() {
+        for (i, goal) in all().enumerate() {
+            assert_eq!(place(goal.0), Some(i), "{}", goal.0);
+        }
+        assert_eq!((AtMost(1.0).is_met(1.0), AtLeast(2.0).is_met(1.9)), (Some(true), Some(false)));
+        assert_eq!(goal("filter: false positives").2, AtMost(0.4));
+    }
+}

@@ -1,0 +1,58 @@
+//! Measures every figure that the design promises and says which are met, in one run on one machine.
+
+mod child;
+mod files;
+mod goals;
+mod report;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Measure the figures that bind and say which are met.
+#[derive(Parser)]
+#[command(
+    version,
+    after_help = "Examples:\n  \
+        icecore-figures files --entries 5000000\n  \
+        icecore-figures files --entries 50000000 --dir /mnt/disk --json > figures.json"
+)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The figures of files: faults, times against the disk's floor, sizes, build, reindex and merge.
+    Files(files::FilesArgs),
+    /// Work whose memory is measured, in a process of its own.
+    #[command(hide = true)]
+    Child(child::ChildArgs),
+}
+
+fn main() -> ExitCode {
+    let result = match Args::parse().command {
+        Command::Files(args) => files::run(&args),
+        Command::Child(args) => child::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("icecore-figures: {}", chain(&*error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// An error with what caused it.
+fn chain(error: &dyn Error) -> String {
+    let (mut text, mut cause) = (error.to_string(), error.source());
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,147 @@
+//! Measures lookups in segment files, cold and warm, beside the disk's floor, for any density of the pivot index.
+
+mod html;
+mod measure;
+mod report;
+mod sample;
+mod target;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+use icecore_index::Density;
+use icecore_tools::evict::Means;
+use icecore_tools::lookup::Mode;
+use icecore_tools::usage::Conditions;
+use report::{ProbeConditions, Report};
+
+/// Measure what lookups in segment files cost.
+///
+/// Nothing is written into an archive: what a file lacks is built in a temporary folder.
+#[derive(Parser)]
+#[command(
+    version,
+    after_help = "Examples:\n  \
+        icecore-probe ARCHIVE --domain storage --m 16,64,256 --misses\n  \
+        icecore-probe storage.0-64.kv --mode resident,warm --html probe.html"
+)]
+struct Args {
+    /// Archive directories or `.kv` files.
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// The densities: entries per pivot, separated by commas. The index of a file is used where its M is asked for.
+    #[arg(long, value_delimiter = ',', default_value = "16,64,256", value_parser = density)]
+    m: Vec<Density>,
+    /// How many keys are looked up cold; ten times as many warm, a tenth where files are evicted before each.
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
+    keys: u32,
+    /// What is in memory before a lookup.
+    #[arg(long, value_delimiter = ',', value_enum, default_value = "resident,each,warm")]
+    mode: Vec<ModeArg>,
+    /// Look up keys that are not there, too.
+    #[arg(long)]
+    misses: bool,
+    /// Of an archive, only this domain.
+    #[arg(long)]
+    domain: Option<String>,
+    /// Where missing files are built; must lie on a disk. Default: the temporary folder.
+    #[arg(long)]
+    temp: Option<PathBuf>,
+    /// Another seed takes other keys.
+    #[arg(long, default_value_t = 4242)]
+    seed: u64,
+    /// Print JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// Write a page with the table and the distributions of latency drawn.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ModeArg {
+    /// The accessors; the `.kv` is evicted.
+    Resident,
+    /// The filter, and of the index what opening loads; the rest is evicted before every lookup.
+    Opened,
+    /// Nothing before the first lookup; all is evicted once.
+    Once,
+    /// Nothing; all is evicted before every lookup.
+    Each,
+    /// Everything.
+    Warm,
+}
+
+impl ModeArg {
+    fn mode(self) -> Mode {
+        match self {
+            Self::Resident => Mode::Resident,
+            Self::Opened => Mode::Opened,
+            Self::Once => Mode::Once,
+            Self::Each => Mode::Each,
+            Self::Warm => Mode::Warm,
+        }
+    }
+}
+
+fn density(text: &str) -> Result<Density, String> {
+    let m = text.parse::<u32>().ok().and_then(Density::new);
+    m.ok_or_else(|| format!("M is a number between 1 and {}", Density::MAX))
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("icecore-probe: {}", chain(&*error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), Box<dyn Error>> {
+    let temp = tempfile::Builder::new()
+        .prefix("icecore-probe")
+        .tempdir_in(args.temp.clone().unwrap_or_else(std::env::temp_dir))?;
+    let targets = target::find(&args.paths, args.domain.as_deref())?;
+    let plan = measure::Plan {
+        densities: args.m.clone(),
+        keys: args.keys as usize,
+        modes: args.mode.iter().map(|mode| mode.mode()).collect(),
+        misses: args.misses,
+        seed: args.seed,
+        means: Means::detect(),
+        temp: temp.path().to_owned(),
+    };
+    let mut files = Vec::new();
+    for target in &targets {
+        files.extend(measure::file(target, &plan)?);
+    }
+    let conditions = ProbeConditions {
+        machine: Conditions::of(&targets[0].kv),
+        evicted_by: plan.means,
+        keys: plan.keys,
+        seed: plan.seed,
+        clock: "warm: p50 of the clock's cost subtracted; cold: not subtracted",
+    };
+    let report = Report { conditions, files };
+    if let Some(path) = &args.html {
+        std::fs::write(path, html::page(&report))
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    report.print(args.json)?;
+    Ok(())
+}
+
+/// An error with what caused it.
+fn chain(error: &dyn Error) -> String {
+    let (mut text, mut cause) = (error.to_string(), error.source());
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,171 @@
+//! Measures one segment: its floor once, then each density in each mode.
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use icecore_index::Density;
+use icecore_segments::SegmentSummary;
+use icecore_tools::build::{SegmentFiles, build_filter, build_index};
+use icecore_tools::evict::Means;
+use icecore_tools::floor::{self, FloorOptions};
+use icecore_tools::lookup::{Ask, Ladder, Mode, Series, measure, measure_beside_floor};
+
+use crate::report::{Asked, FileReport, ModeReport};
+use crate::sample;
+use crate::target::Target;
+
+/// Where files are evicted before every lookup, one in so many keys is asked for.
+const EACH_SHARE: usize = 10;
+
+/// How many keys are asked for warm, in keys asked for cold.
+const WARM_FACTOR: usize = 10;
+
+/// In how many rounds lookups and touches of the floor take turns.
+const ROUNDS: usize = 10;
+
+/// What is measured of every segment.
+pub(crate) struct Plan {
+    pub(crate) densities: Vec<Density>,
+    pub(crate) keys: usize,
+    pub(crate) modes: Vec<Mode>,
+    pub(crate) misses: bool,
+    pub(crate) seed: u64,
+    pub(crate) means: Means,
+    /// Where accessors are built.
+    pub(crate) temp: PathBuf,
+}
+
+/// What is asked of a segment.
+struct Asks {
+    kind: Asked,
+    cold: Vec<Ask>,
+    warm: Vec<Ask>,
+}
+
+/// The reports of one segment, one for each density.
+pub(crate) fn file(target: &Target, plan: &Plan) -> Result<Vec<FileReport>, Box<dyn Error>> {
+    let own = accessors(target, &plan.temp)?;
+    let (summary, own_m) = {
+        let ladder = Ladder::open(&own)?;
+        (ladder.segment().summary().clone(), ladder.index().summary().m)
+    };
+    if summary.entries == 0 {
+        return Ok(Vec::new());
+    }
+    let asks = asks(&own, plan)?;
+    let options = FloorOptions { touches: plan.keys, seed: plan.seed, ..FloorOptions::default() };
+    let floor = floor::measure(&own.kv, plan.means, &options)?;
+    let mut reports = Vec::new();
+    for &m in &plan.densities {
+        let (files, is_built) =
+            if m == own_m { (own.clone(), own.bt != target.bt) } else { (indexed(&own, m, plan)?, true) };
+        let index_bytes = fs::metadata(&files.bt)?.len();
+        let mut report = FileReport {
+            file: target.kv.display().to_string(),
+            domain: summary.domain.clone(),
+            steps: summary.steps.to_string(),
+            encoding: format!("{:?}", summary.encoding).to_lowercase(),
+            entries: summary.entries,
+            keys: summary.keys,
+            pages: summary.pages,
+            kv_bytes: summary.file.len,
+            kv_bytes_per_key: per_key(summary.file.len, &summary),
+            filter_bytes: fs::metadata(&files.kvei)?.len(),
+            m: m.get(),
+            index_bytes,
+            index_bytes_per_key: per_key(index_bytes, &summary),
+            is_index_built: is_built,
+            floor,
+            lookups: Vec::new(),
+        };
+        for asked in &asks {
+            for &mode in &plan.modes {
+                report.lookups.push(lookups(&files, mode, asked, &report, plan)?);
+            }
+        }
+        if files.bt != own.bt {
+            fs::remove_file(&files.bt)?;
+        }
+        reports.push(report);
+    }
+    Ok(reports)
+}
+
+fn per_key(bytes: u64, summary: &SegmentSummary) -> f64 {
+    bytes as f64 / summary.keys as f64
+}
+
+fn asks(files: &SegmentFiles, plan: &Plan) -> Result<Vec<Asks>, Box<dyn Error>> {
+    let mut ladder = Ladder::open(files)?;
+    let mut present = sample::present(ladder.segment(), plan.keys * WARM_FACTOR, plan.seed)?;
+    let mut asks = Vec::new();
+    if plan.misses {
+        let warm = sample::absent(&mut ladder, &present, plan.seed)?;
+        let cold = warm[..plan.keys.min(warm.len())].to_vec();
+        asks.push(Asks { kind: Asked::Misses, cold, warm });
+    }
+    let warm = present.clone();
+    present.truncate(plan.keys);
+    asks.insert(0, Asks { kind: Asked::Hits, cold: present, warm });
+    Ok(asks)
+}
+
+fn lookups(
+    files: &SegmentFiles,
+    mode: Mode,
+    asks: &Asks,
+    report: &FileReport,
+    plan: &Plan,
+) -> Result<ModeReport, Box<dyn Error>> {
+    let few = &asks.cold[..asks.cold.len().div_ceil(EACH_SHARE)];
+    let (series, floor_ns): (Series, u64) = match mode {
+        Mode::Resident => {
+            let asks = Ladder::open(files)?.on_pages_of_their_own(asks.cold.clone())?;
+            let (series, floor) = measure_beside_floor(files, &asks, plan.means, ROUNDS)?;
+            (series, floor.time.quantile(0.5))
+        }
+        Mode::Once => (measure(files, mode, &asks.cold, plan.means)?, report.floor.cold_touch_ns.p50),
+        Mode::Opened | Mode::Each => (measure(files, mode, few, plan.means)?, report.floor.cold_touch_ns.p50),
+        Mode::Warm => (measure(files, mode, &asks.warm, plan.means)?, report.floor.warm_read_ns.p50),
+    };
+    let lookups = series.summary();
+    let is_right = match asks.kind {
+        Asked::Hits => lookups.found == lookups.time_ns.count,
+        Asked::Misses => lookups.found == 0,
+    };
+    if !is_right {
+        return Err(format!(
+            "{}: {} of {} keys were found",
+            files.kv.display(),
+            lookups.found,
+            lookups.time_ns.count
+        )
+        .into());
+    }
+    let floor_ratio = lookups.time_ns.p50 as f64 / floor_ns.max(1) as f64;
+    Ok(ModeReport { mode, asked: asks.kind, floor_ns, floor_ratio, lookups, curve: series.time.curve() })
+}
+
+/// The accessors of a segment: its own, or built where a single file lacks them.
+fn accessors(target: &Target, temp: &Path) -> Result<SegmentFiles, Box<dyn Error>> {
+    let own = SegmentFiles { kv: target.kv.clone(), bt: target.bt.clone(), kvei: target.kvei.clone() };
+    match Ladder::open(&own) {
+        Ok(_) => return Ok(own),
+        Err(error) if target.is_archived => return Err(error.into()),
+        Err(_) => {}
+    }
+    let name = target.kv.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let dir = tempfile::Builder::new().prefix(&name).tempdir_in(temp)?.keep();
+    let built = SegmentFiles { kv: target.kv.clone(), ..SegmentFiles::named(&dir, &name) };
+    build_filter(&built.kv, &built.kvei)?;
+    build_index(&built.kv, &built.bt, Density::MEDIUM)?;
+    Ok(built)
+}
+
+/// The segment with a pivot index of another density, built in the temporary folder.
+fn indexed(own: &SegmentFiles, m: Density, plan: &Plan) -> Result<SegmentFiles, Box<dyn Error>> {
+    let bt = plan.temp.join(format!("m{m}.bt"));
+    build_index(&own.kv, &bt, m)?;
+    Ok(own.with_index(bt))
+}

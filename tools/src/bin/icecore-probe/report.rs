@@ -1,0 +1,180 @@
+//! What was measured, as tables for people and as JSON for programs.
+
+use std::io::{self, Write};
+
+use icecore_tools::evict::Means;
+use icecore_tools::floor::Floor;
+use icecore_tools::lookup::{Mode, SeriesSummary};
+use icecore_tools::usage::Conditions;
+use serde::Serialize;
+
+/// All of it.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    pub(crate) conditions: ProbeConditions,
+    /// One for each file and density.
+    pub(crate) files: Vec<FileReport>,
+}
+
+/// Under which conditions it was measured.
+#[derive(Serialize)]
+pub(crate) struct ProbeConditions {
+    pub(crate) machine: Conditions,
+    pub(crate) evicted_by: Means,
+    pub(crate) keys: usize,
+    pub(crate) seed: u64,
+    pub(crate) clock: &'static str,
+}
+
+/// One file with a pivot index of one density.
+#[derive(Serialize)]
+pub(crate) struct FileReport {
+    pub(crate) file: String,
+    pub(crate) domain: String,
+    pub(crate) steps: String,
+    pub(crate) encoding: String,
+    pub(crate) entries: u64,
+    pub(crate) keys: u64,
+    pub(crate) pages: u64,
+    pub(crate) kv_bytes: u64,
+    pub(crate) kv_bytes_per_key: f64,
+    pub(crate) filter_bytes: u64,
+    pub(crate) m: u32,
+    pub(crate) index_bytes: u64,
+    pub(crate) index_bytes_per_key: f64,
+    /// Whether the index was built for this measurement.
+    pub(crate) is_index_built: bool,
+    pub(crate) floor: Floor,
+    pub(crate) lookups: Vec<ModeReport>,
+}
+
+/// Whether keys were asked for that are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Asked {
+    Hits,
+    Misses,
+}
+
+/// The lookups of one mode.
+#[derive(Serialize)]
+pub(crate) struct ModeReport {
+    pub(crate) mode: Mode,
+    pub(crate) asked: Asked,
+    /// What the lookups are compared with: p50 of one touch of a random page, warm of one dependent read of 64 bytes.
+    pub(crate) floor_ns: u64,
+    /// p50 of a lookup over that.
+    pub(crate) floor_ratio: f64,
+    #[serde(flatten)]
+    pub(crate) lookups: SeriesSummary,
+    /// The distribution of the time, for drawing.
+    #[serde(skip)]
+    pub(crate) curve: Vec<(u64, f64)>,
+}
+
+impl FileReport {
+    /// The lookups of known keys in one mode.
+    pub(crate) fn hits(&self, mode: Mode) -> Option<&ModeReport> {
+        self.lookups.iter().find(|lookups| lookups.mode == mode && lookups.asked == Asked::Hits)
+    }
+
+    /// The name of the file without its folder.
+    pub(crate) fn short_name(&self) -> &str {
+        self.file.rsplit('/').next().unwrap_or(&self.file)
+    }
+}
+
+/// The columns of the line of a file: heading and content.
+pub(crate) fn columns(file: &FileReport) -> Vec<(&'static str, String)> {
+    let time = |mode, quantile: fn(&SeriesSummary) -> u64| {
+        file.hits(mode).map_or("-".into(), |hits| micros(quantile(&hits.lookups)))
+    };
+    let faults = |mode| file.hits(mode).map_or("-".into(), |hits| format!("{:.2}", hits.lookups.faults.mean));
+    let ratio = file.hits(Mode::Resident).map_or("-".into(), |hits| format!("{:.2}", hits.floor_ratio));
+    vec![
+        ("file", file.short_name().to_owned()),
+        ("entries", file.entries.to_string()),
+        (".kv MB", format!("{:.1}", file.kv_bytes as f64 / 1e6)),
+        ("M", file.m.to_string()),
+        ("index MB", format!("{:.3}", file.index_bytes as f64 / 1e6)),
+        ("B/key", format!("{:.3}", file.index_bytes_per_key)),
+        ("cold us", time(Mode::Resident, |s| s.time_ns.p50)),
+        ("p99", time(Mode::Resident, |s| s.time_ns.p99)),
+        ("/floor", ratio),
+        ("faults", faults(Mode::Resident)),
+        ("evicted us", time(Mode::Each, |s| s.time_ns.p50)),
+        ("faults", faults(Mode::Each)),
+        ("warm us", time(Mode::Warm, |s| s.time_ns.p50)),
+        ("p99", time(Mode::Warm, |s| s.time_ns.p99)),
+        ("floor us", micros(file.floor.cold_touch_ns.p50)),
+    ]
+}
+
+/// The columns of the line of a mode.
+pub(crate) fn mode_columns(file: &FileReport, mode: &ModeReport) -> Vec<(&'static str, String)> {
+    let SeriesSummary { time_ns: time, faults, pages_read, filter, pivot, value, .. } = &mode.lookups;
+    let split = |part: fn(&icecore_tools::lookup::RungSummary) -> String| {
+        [filter, pivot, value].map(part).join(" / ")
+    };
+    vec![
+        ("file", file.short_name().to_owned()),
+        ("M", file.m.to_string()),
+        ("in memory", format!("{:?}", mode.mode).to_lowercase()),
+        ("keys", format!("{} {:?}", time.count, mode.asked).to_lowercase()),
+        ("p50 us", micros(time.p50)),
+        ("p90", micros(time.p90)),
+        ("p99", micros(time.p99)),
+        ("max", micros(time.max)),
+        ("/floor", format!("{:.2}", mode.floor_ratio)),
+        ("faults mean", format!("{:.3}", faults.mean)),
+        ("p99", faults.p99.to_string()),
+        ("max", faults.max.to_string()),
+        ("pages", format!("{:.2}", pages_read.mean)),
+        ("p50 us filter / pivot / value", split(|rung| micros(rung.time_ns.p50))),
+        ("faults filter / pivot / value", split(|rung| format!("{:.2}", rung.faults.mean))),
+    ]
+}
+
+/// Nanoseconds as microseconds, three digits.
+pub(crate) fn micros(nanos: u64) -> String {
+    let micros = nanos as f64 / 1e3;
+    if micros < 10.0 { format!("{micros:.3}") } else { format!("{micros:.1}") }
+}
+
+impl Report {
+    pub(crate) fn print(&self, json: bool) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if json {
+            let text = serde_json::to_string_pretty(self).map_err(io::Error::other)?;
+            return writeln!(out, "{text}");
+        }
+        writeln!(out, "{}", self.conditions.machine)?;
+        writeln!(out, "eviction     {}, verified by mincore\n", self.conditions.evicted_by)?;
+        table(&mut out, self.files.iter().map(columns).collect())?;
+        writeln!(
+            out,
+            "\ncold: accessors in memory; evicted: nothing in memory; floor: one touch of a random page\n"
+        )?;
+        let lines =
+            self.files.iter().flat_map(|file| file.lookups.iter().map(|mode| mode_columns(file, mode)));
+        table(&mut out, lines.collect())
+    }
+}
+
+/// Prints lines under their headings, each column as wide as it needs.
+fn table(out: &mut impl Write, lines: Vec<Vec<(&'static str, String)>>) -> io::Result<()> {
+    let Some(first) = lines.first() else { return Ok(()) };
+    let heads: Vec<String> = first.iter().map(|(head, _)| (*head).to_owned()).collect();
+    let mut cells = vec![heads];
+    cells.extend(lines.into_iter().map(|line| line.into_iter().map(|(_, cell)| cell).collect()));
+    let width = |column: usize| cells.iter().map(|line| line[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..cells[0].len()).map(width).collect();
+    for line in &cells {
+        let padded = line.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column {
+            0 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        writeln!(out, "{}", padded.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! Keys to ask for: random ones that a segment has, and ones beside them that it does not have.
+
+use icecore::storage::Mapping;
+use icecore_segments::span::PageSpan;
+use icecore_segments::{Cursor, Entry, EntrySource, Error, Segment};
+use icecore_tools::lookup::{self, Ask, Ladder};
+use icecore_tools::workload::SplitMix64;
+
+/// How often a key is changed before one that is absent is given up: short keys may all be there.
+const TRIES: usize = 8;
+
+/// Random versions of a segment: a random page, in it a random entry. Asked for at the block that wrote them.
+pub(crate) fn present(segment: &Segment<Mapping>, count: usize, seed: u64) -> Result<Vec<Ask>, Error> {
+    let summary = segment.summary();
+    let mut asks = Vec::with_capacity(count);
+    if summary.entries == 0 {
+        return Ok(asks);
+    }
+    let mut random = SplitMix64::new(seed);
+    let per_page = summary.entries.div_ceil(summary.pages);
+    let mut cursor = segment.cursor();
+    while asks.len() < count {
+        let page = random.below(summary.pages);
+        cursor.seek_in(PageSpan::page(page), &[], u64::MAX)?;
+        for _ in 0..random.below(per_page) {
+            cursor.advance()?;
+        }
+        if cursor.entry().is_none() {
+            // Behind the last entry.
+            cursor.seek_last()?;
+        }
+        asks.extend(stand(&cursor));
+    }
+    Ok(asks)
+}
+
+fn stand(cursor: &Cursor<'_, Mapping>) -> Option<Ask> {
+    let Entry { key, block, .. } = cursor.entry()?;
+    Some(Ask { key: key.to_vec(), at: block })
+}
+
+/// Keys beside those of `asks` that the segment does not have: the second half of their bytes is random.
+///
+/// Fewer than `asks` where the keys are so short that most of them are there.
+pub(crate) fn absent(ladder: &mut Ladder, asks: &[Ask], seed: u64) -> Result<Vec<Ask>, lookup::Error> {
+    let mut random = SplitMix64::new(seed.wrapping_add(1));
+    let mut absent = Vec::with_capacity(asks.len());
+    for ask in asks {
+        let mut ask = Ask { key: ask.key.clone(), at: u64::MAX };
+        let half = ask.key.len() / 2;
+        for _ in 0..TRIES {
+            random.fill(&mut ask.key[half..]);
+            if ladder.find(&ask, &mut ())?.is_none() {
+                absent.push(ask);
+                break;
+            }
+        }
+    }
+    Ok(absent)
+}
