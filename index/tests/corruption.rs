@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod common;
+mod pages;
 
-use common::{Entry, Model, PARENT, steps, storage_like};
 use icecore_index::{
     Error, ExistenceFilter, FilterBits, FilterBuilder, KeyHash, MemorySpool, Parallelism, PivotIndex,
 };
 use icecore_segments::checksum::Checksum;
 use icecore_segments::span::PageSpan;
+use pages::{Entry, Model, PARENT, steps, storage_like};
 
 const PAGE: usize = 4096;
 
@@ -99,9 +99,9 @@ fn an_accessor_of_another_segment_and_another_kind_are_named() {
 /// Pages whose checksum is right and whose content is not: a search ends, in an error or not, without a panic.
 #[test]
 fn a_page_that_was_sealed_with_nonsense_panics_nowhere() {
-    use common::SplitMix64;
     use icecore_segments::checksum::seal;
     use icecore_segments::frame::{Frame, Kind};
+    use pages::SplitMix64;
     let ((probes, index), (hashes, filter)) = (index(), filter());
     let mut rng = SplitMix64(11);
     for round in 0..2000 {

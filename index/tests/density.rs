@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod common;
+mod pages;
 
-use common::{Entry, Model, storage_like};
 use icecore_index::Density;
 use icecore_index::density::index_len_max;
+use pages::{Entry, Model, storage_like};
 
 fn check(name: &str, entries: &[Entry]) {
     for per_page in [5, 20, 43, 64, 105, 300] {

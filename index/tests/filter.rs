@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod common;
+mod pages;
 
-use common::{PARENT, SplitMix64, steps};
 use icecore_index::{
     ExistenceFilter, FilterBits, FilterBuilder, FilterSummary, KeyHash, MemorySpool, Parallelism,
 };
+use pages::{PARENT, SplitMix64, steps};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod common;
+mod pages;
 
 use std::fmt::Write;
 
-use common::{PARENT, steps};
 use icecore_index::{Density, FilterBits, FilterBuilder, KeyHash, MemorySpool, Parallelism, PivotBuilder};
 use icecore_segments::bytes::u32_at;
 use icecore_segments::span::{Pivot, PivotSink, Separator};
+use pages::{PARENT, steps};
 
 const PAGE: usize = 4096;
 

@@ -4,11 +4,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod common;
+mod pages;
 
-use common::{Model, PARENT, SplitMix64, steps, storage_like};
 use icecore_index::{FilterBits, FilterBuilder, KeyHash, MemorySpool, Parallelism};
 use icecore_segments::checksum::ContentHasher;
+use pages::{Model, PARENT, SplitMix64, steps, storage_like};
 
 fn hash(files: impl IntoIterator<Item = Vec<u8>>) -> String {
     let mut hasher = ContentHasher::default();

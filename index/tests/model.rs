@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod common;
+mod pages;
 
-use common::{Entry, Model, PARENT, SplitMix64, storage_like};
 use icecore_index::PivotIndex;
+use pages::{Entry, Model, PARENT, SplitMix64, storage_like};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -162,7 +162,7 @@ fn disorder_is_refused_and_changes_nothing() {
         ordinal,
     };
     let m = Density::new(1).unwrap();
-    let mut builder = PivotBuilder::new(Vec::new(), "storage", common::steps(), m).unwrap();
+    let mut builder = PivotBuilder::new(Vec::new(), "storage", pages::steps(), m).unwrap();
     let refused = |result| assert!(matches!(result, Err(Error::OutOfOrder { .. })));
     refused(builder.pivot(&place(b"a", None, 1, 0, 0)));
     builder.pivot(&place(b"a", None, 0, 0, 0)).unwrap();

@@ -9,13 +9,14 @@
 
 use std::io::Write;
 
+use crate::bytes::shared_len;
 use crate::checksum::{Checksum, crc64};
 use crate::codec::{Choice, Encoding, EncodingRule, HEAD_LEN, PageFiller, choose};
 use crate::entry::{Entry, KEY_LEN_MAX, VALUE_INLINE_MAX, VALUE_LEN_MAX, Value, describe};
 use crate::error::Error;
 use crate::frame::{FileSummary, FrameWriter, Header, Kind};
 use crate::overflow::{OverflowBuilder, encode_runs};
-use crate::page::{CODE_DELETION, CODE_INLINE, CODE_OVERFLOW, shared_len};
+use crate::page::{CODE_DELETION, CODE_INLINE, CODE_OVERFLOW};
 use crate::page_builder::{Batch, Payload};
 use crate::span::{Pivot, PivotSink, Separator};
 use crate::step::{BlockNumber, StepRange};

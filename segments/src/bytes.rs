@@ -1,4 +1,4 @@
-//! Little-endian and variable-length integers over byte slices, every read checked against the end.
+//! Little-endian and variable-length integers over byte slices, every read checked against the end; common prefixes.
 //!
 //! The one place where bytes become numbers. Used by every format of the project. A read past the
 //! end is `None`: the caller knows which structure was cut and names it in its error.
@@ -84,6 +84,25 @@ pub fn zigzag(value: i64) -> u64 {
 /// The inverse of [`zigzag`].
 pub fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+/// The number of leading bytes that two strings share.
+#[inline]
+pub fn shared_len(a: &[u8], b: &[u8]) -> usize {
+    let len = a.len().min(b.len());
+    let (a, b) = (&a[..len], &b[..len]);
+    let mut at = 0;
+    while let (Some(x), Some(y)) = (a[at..].first_chunk(), b[at..].first_chunk()) {
+        let differing = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
+        if differing != 0 {
+            return at + (differing.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    while at < len && a[at] == b[at] {
+        at += 1;
+    }
+    at
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Walks a segment in both directions, and passes over all of it.
 
 use crate::builder::separator;
+use crate::bytes::shared_len;
 use crate::codec::PageBuf;
 use crate::entry::{Entry, EntrySource, KEY_LEN_MAX, Value};
 use crate::error::{Error, Reason};
-use crate::page::{Page, Shape, Stored, shared_len};
+use crate::page::{Page, Shape, Stored};
 use crate::segment::{Loaded, Segment};
 use crate::span::{PageSpan, Pivot, PivotSink, Separator};
 use crate::step::BlockNumber;

@@ -17,7 +17,7 @@
 use std::cmp::Ordering;
 use std::hint::black_box;
 
-use crate::bytes::{take_varint, u16_at, u64_at, unzigzag};
+use crate::bytes::{shared_len, take_varint, u16_at, u64_at, unzigzag};
 use crate::entry::{KEY_LEN_MAX, VALUE_INLINE_MAX};
 use crate::error::{Corruption, Error, Part, Reason};
 use crate::frame::PAGE_SIZE;
@@ -188,25 +188,6 @@ pub(crate) enum Lookup {
     Miss,
     /// Every entry of the page sorts before the position: the next page decides.
     Past,
-}
-
-/// The number of leading bytes that two strings share.
-#[inline]
-pub(crate) fn shared_len(a: &[u8], b: &[u8]) -> usize {
-    let len = a.len().min(b.len());
-    let (a, b) = (&a[..len], &b[..len]);
-    let mut at = 0;
-    while let (Some(x), Some(y)) = (a[at..].first_chunk(), b[at..].first_chunk()) {
-        let differing = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
-        if differing != 0 {
-            return at + (differing.trailing_zeros() / 8) as usize;
-        }
-        at += 8;
-    }
-    while at < len && a[at] == b[at] {
-        at += 1;
-    }
-    at
 }
 
 /// The first two bytes as a number that orders like the bytes; absent bytes count as zero.

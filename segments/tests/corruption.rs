@@ -2,16 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-mod common;
+mod oracle;
 
 use std::cmp::Reverse;
 
-use common::{Model, Pivots, SplitMix64, build, get, storage, texts};
 use icecore_segments::checksum::seal;
 use icecore_segments::error::{Corruption, Part, Reason};
 use icecore_segments::frame::{Header, PAGE_SIZE};
 use icecore_segments::span::PageSpan;
 use icecore_segments::{EncodingRule, Error, PageBuf, Segment};
+use oracle::{Model, Pivots, SplitMix64, build, get, storage, texts};
 
 /// Small files of every make: plain, compressed with a dictionary, with overflow values.
 fn samples() -> Vec<(&'static str, Model, EncodingRule)> {
@@ -64,7 +64,7 @@ fn every_flipped_byte_is_noticed() {
     for (name, model, rule) in samples() {
         let (summary, bytes, pivots) = build(&model, rule);
         assert_eq!(summary.overflow_values > 0, name == "overflow");
-        assert_eq!(common::dictionary_len(&bytes) > 0, name == "zstd with dictionary");
+        assert_eq!(oracle::dictionary_len(&bytes) > 0, name == "zstd with dictionary");
         assert!(bytes.len() < 20 * PAGE_SIZE, "{name} is small: {}", bytes.len());
         let mut damaged = bytes.clone();
         for at in 0..bytes.len() {
@@ -106,13 +106,13 @@ fn swapped_pages_and_pages_of_another_file_are_noticed() {
     let mut other = icecore_segments::SegmentBuilder::new(
         Vec::new(),
         "another",
-        common::steps(),
+        oracle::steps(),
         EncodingRule::Plain,
         (),
     )
     .unwrap();
     for ((key, block), value) in &model {
-        let value = common::value_of(value.as_ref());
+        let value = oracle::value_of(value.as_ref());
         other.push(icecore_segments::Entry { key, block: block.0, value }).unwrap();
     }
     let (_, other, ()) = other.finish().unwrap();

@@ -2,10 +2,10 @@
 //!
 //! A change here is a change of the format: FORMAT.md, the version and this file go together.
 
-mod common;
+mod oracle;
 
-use common::{Model, RULES, build, large_values, storage, texts};
 use icecore_segments::EncodingRule;
+use oracle::{Model, RULES, build, large_values, storage, texts};
 
 fn check(name: &str, model: &Model, rule: EncodingRule, expected: &str) {
     let (summary, bytes, _) = build(model, rule);

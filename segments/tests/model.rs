@@ -1,14 +1,14 @@
 //! A segment answers like a plain map of versions, whatever is in it and however it is encoded.
 
-mod common;
+mod oracle;
 
 use std::cmp::Reverse;
 
-use common::{
-    Model, RULES, SplitMix64, build, build_by_merge, check, dictionary_len, large_values, storage, texts,
-};
 use icecore_segments::{
     Cursor, Encoding, EncodingRule, Entry, Error, PageBuf, Segment, SegmentBuilder, Value,
+};
+use oracle::{
+    Model, RULES, SplitMix64, build, build_by_merge, check, dictionary_len, large_values, storage, texts,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -178,7 +178,7 @@ fn keys_that_differ_in_the_last_byte_only() {
 #[test]
 fn disorder_is_refused_and_leaves_the_builder_as_it_was() {
     let entry = |key, block| Entry { key, block, value: Value::Inline(b"v") };
-    let steps = common::steps();
+    let steps = oracle::steps();
     let mut builder = SegmentBuilder::new(Vec::new(), "storage", steps, EncodingRule::Plain, ()).unwrap();
     builder.push(entry(b"b", 5)).unwrap();
     for (key, block) in [(&b"a"[..], 1), (b"b", 5), (b"b", 6), (b"", 0)] {

@@ -10,6 +10,7 @@
 //!
 //! Cost: holds the restarts of one page, and one candidate.
 
+use icecore_segments::bytes::shared_len;
 use icecore_segments::error::Error;
 use icecore_segments::span::{Pivot, Separator};
 use icecore_segments::step::BlockNumber;
@@ -220,22 +221,4 @@ impl Chooser {
             key.len() - shared_len(key, &self.newest) + 4 * usize::from(place.separator.before.is_some());
         BYTE_WEIGHT * place.ordinal.abs_diff(middle) + width * cost as u64
     }
-}
-
-/// The length of the longest common prefix.
-#[inline]
-pub(super) fn shared_len(a: &[u8], b: &[u8]) -> usize {
-    let mut equal = 0;
-    let (mut left, mut right) = (a, b);
-    while let (Some((x, left_rest)), Some((y, right_rest))) =
-        (left.split_first_chunk::<8>(), right.split_first_chunk::<8>())
-    {
-        let differ = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
-        if differ != 0 {
-            return equal + differ.trailing_zeros() as usize / 8;
-        }
-        equal += 8;
-        (left, right) = (left_rest, right_rest);
-    }
-    equal + left.iter().zip(right).take_while(|(x, y)| x == y).count()
 }

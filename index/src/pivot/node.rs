@@ -14,12 +14,10 @@
 //! Source: front coding after Bayer and Unterauer, *Prefix B-Trees*, 1977; searching by the shared lengths alone after
 //! Ferguson, *Bit-Tree*, 1992, and Lomet, *The evolution of effective B-tree*, 2001.
 
-use icecore_segments::bytes::{take_varint, u16_at, u64_at, unzigzag};
+use icecore_segments::bytes::{shared_len, take_varint, u16_at, u64_at, unzigzag};
 use icecore_segments::frame::PAGE_SIZE;
 use icecore_segments::span::{PageSpan, Pivot, Separator};
 use icecore_segments::step::BlockNumber;
-
-use super::choice::shared_len;
 
 pub(super) const FLAGS_AT: usize = 8;
 pub(super) const PIVOTS_AT: usize = 10;

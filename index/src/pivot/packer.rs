@@ -1,11 +1,10 @@
 //! Packs pivots into leaves of a `.bt`.
 
-use icecore_segments::bytes::{put_varint, varint_len, zigzag};
+use icecore_segments::bytes::{put_varint, shared_len, varint_len, zigzag};
 use icecore_segments::frame::PAGE_SIZE;
 use icecore_segments::span::{Pivot, Separator};
 use icecore_segments::step::BlockNumber;
 
-use super::choice::shared_len;
 use super::node::{
     BEGINS, BLOCK_BASE_AT, COARSE, CODES_AT, END_AT, EXTRA_BEFORE, EXTRA_EMPTY, EXTRA_ZEROS, EXTRAS,
     FIRST_PAGE_AT, FLAGS_AT, LAST_PAGE_AT, MARK_EVERY, NARROW_LEN_MAX, PIVOTS_AT, SHARED_MAX, WIDE,

@@ -3,12 +3,10 @@
 //! In the file the separators share prefixes with their predecessors, as in a leaf; in memory they are whole, in one buffer, with
 //! the first eight bytes of each in an array of its own: most searches are decided there.
 
-use icecore_segments::bytes::{put_varint, take_varint};
+use icecore_segments::bytes::{put_varint, shared_len, take_varint};
 use icecore_segments::error::Reason;
 use icecore_segments::span::Separator;
 use icecore_segments::step::BlockNumber;
-
-use super::choice::shared_len;
 
 /// Collects the border before each leaf.
 #[derive(Default)]
