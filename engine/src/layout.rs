@@ -46,9 +46,26 @@ pub(crate) fn segment_file(domain: &str, steps: StepRange, revision: u32, kind: 
     }
 }
 
-/// Whether a name is of a kind that recovery may remove when no manifest names it.
+/// Whether a name is one that [`segment_file`] or the manifest's replacement makes: what recovery may remove when no
+/// manifest names it. A stranger's file stays, whatever its extension.
 pub(crate) fn is_ours(name: &str) -> bool {
-    name == MANIFEST_NEW || Kind::ALL.iter().any(|kind| name.ends_with(&format!(".{kind}")))
+    name == MANIFEST_NEW || parse_segment_name(name).is_some()
+}
+
+/// Takes a name of [`segment_file`] apart as far as needed to know it again.
+fn parse_segment_name(name: &str) -> Option<()> {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let mut parts = name.split('.');
+    let (domain, steps) = (parts.next()?, parts.next()?);
+    let (from, to) = steps.split_once('-')?;
+    let rest: Vec<&str> = parts.collect();
+    let kind = match rest[..] {
+        [kind] => kind,
+        [revision, kind] if is_number(revision) => kind,
+        _ => return None,
+    };
+    let known = Kind::ALL.iter().any(|known| known.extension() == kind);
+    (known && !domain.is_empty() && is_number(from) && is_number(to)).then_some(())
 }
 
 #[cfg(test)]
