@@ -30,7 +30,7 @@ fn creation_interrupted_anywhere_can_be_done_again() {
     create(&whole).unwrap().close().unwrap();
     let operations = whole.operations();
     assert!(operations > 5);
-    for k in 0..operations {
+    for k in 1..=operations {
         let disk = SimStorage::new();
         disk.inject(Fault::at(k).from_then_on());
         drop(create(&disk));

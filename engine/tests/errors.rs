@@ -2,8 +2,10 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use icecore::{Available, Error, ErrorKind, Operation};
+use icecore::testing::{Fault, SimStorage};
+use icecore::{Archive, Available, Error, ErrorKind, Maintenance, OpenOptions, Operation, Options};
 
 fn path() -> PathBuf {
     PathBuf::from("/a/kv.0-4.kv")
@@ -168,4 +170,18 @@ fn every_operation_has_its_verb() {
     for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
         assert_eq!(io_error(Operation::Write, kind).kind(), ErrorKind::NoSpace);
     }
+}
+
+#[test]
+fn a_full_disk_is_known_as_one_by_every_later_write() {
+    let disk = SimStorage::new();
+    let options = Options::new().domain("kv");
+    let inline = OpenOptions::new().maintenance(Maintenance::Inline);
+    let archive = Archive::create_with(Arc::new(disk.clone()), "/a", options, inline).unwrap();
+    archive.begin(1).unwrap().commit().unwrap();
+    disk.inject(Fault::at(disk.operations() + 1).no_space());
+    let first = archive.begin(2).unwrap().commit().unwrap_err();
+    assert_eq!(first.kind(), ErrorKind::NoSpace, "{first}");
+    let later = archive.begin(2).err().expect("writes are refused");
+    assert!(matches!(later, Error::Poisoned { .. }) && later.kind() == ErrorKind::NoSpace, "{later}");
 }
