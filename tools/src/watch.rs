@@ -51,19 +51,3 @@ pub fn watch<T>(work: impl FnOnce() -> T) -> (T, Peak) {
     };
     (result, peak)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_that_was_given_back_is_remembered() {
-        let ((), peak) = watch(|| {
-            let memory = std::hint::black_box(vec![1u8; 64 << 20]);
-            thread::sleep(PERIOD * 20);
-            drop(memory);
-        });
-        assert!(peak.anonymous == 0 || peak.anonymous >= peak.anonymous_before + (60 << 20), "{peak:?}");
-        assert!(peak.resident >= 64 << 20, "{peak:?}");
-    }
-}
