@@ -6,18 +6,13 @@ use icecore_segments::step::BlockNumber;
 use crate::domain::DomainId;
 use crate::error::Error;
 use crate::live::LiveSegment;
-use crate::stats::Counters;
+use crate::stats::Tally;
 use crate::table::Found;
 use crate::version::Version;
 
 impl Version {
     /// The versions of `key` up to the head of this version, newest first.
-    pub(crate) fn history(
-        &self,
-        domain: DomainId,
-        key: &[u8],
-        counters: &Counters,
-    ) -> Result<Vec<Found>, Error> {
+    pub(crate) fn history(&self, domain: DomainId, key: &[u8], tally: &Tally) -> Result<Vec<Found>, Error> {
         let Some(head) = self.head else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         for table in self.tables.iter().rev() {
@@ -25,8 +20,8 @@ impl Version {
         }
         let hash = KeyHash::of(key);
         for segment in self.domain(domain).iter().rev() {
-            if segment.spans_key(key) && segment.may_hold(hash, counters)? {
-                segment.versions(key, counters, &mut found)?;
+            if segment.spans_key(key) && segment.may_hold(hash, tally)? {
+                segment.versions(key, tally, &mut found)?;
             }
         }
         Ok(found)
@@ -35,8 +30,9 @@ impl Version {
 
 impl LiveSegment {
     /// Appends every version of `key` in this segment, newest first.
-    fn versions(&self, key: &[u8], counters: &Counters, found: &mut Vec<Found>) -> Result<(), Error> {
-        let span = self.locate(key, BlockNumber::MAX, counters)?;
+    fn versions(&self, key: &[u8], tally: &Tally, found: &mut Vec<Found>) -> Result<(), Error> {
+        let leaf = self.bt.view().leaf(key, BlockNumber::MAX);
+        let span = self.locate_in(leaf, key, BlockNumber::MAX, tally)?;
         let mut cursor = self.kv.view().cursor();
         cursor.seek_in(span, key, BlockNumber::MAX).map_err(|e| self.kv.error(e))?;
         while let Some(entry) = cursor.entry().filter(|entry| entry.key == key) {

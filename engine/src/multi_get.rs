@@ -11,7 +11,7 @@ use icecore_segments::step::BlockNumber;
 use crate::domain::DomainId;
 use crate::error::Error;
 use crate::live::LiveSegment;
-use crate::stats::{Counters, Event};
+use crate::stats::{Event, Tally};
 use crate::version::Version;
 
 /// A key on its way down the ladder.
@@ -30,12 +30,12 @@ impl Version {
         domain: DomainId,
         keys: &[&[u8]],
         at: BlockNumber,
-        counters: &Counters,
+        tally: &Tally,
     ) -> Result<Vec<Option<Vec<u8>>>, Error> {
         let mut answers = vec![None; keys.len()];
         let mut pending = Vec::with_capacity(keys.len());
         for (place, key) in keys.iter().enumerate() {
-            counters.count(Event::Lookup);
+            tally.count(Event::Lookup);
             match self.find_in_memory(domain, key, at) {
                 Some((_, value)) => answers[place] = value,
                 None => pending.push(Pending { place, key, hash: KeyHash::of(key) }),
@@ -47,7 +47,7 @@ impl Version {
             if pending.is_empty() {
                 break;
             }
-            segment.answer(&mut pending, at, &mut answers, counters)?;
+            segment.answer(&mut pending, at, &mut answers, tally)?;
         }
         Ok(answers)
     }
@@ -60,7 +60,7 @@ impl LiveSegment {
         pending: &mut Vec<Pending<'_>>,
         at: BlockNumber,
         answers: &mut [Option<Vec<u8>>],
-        counters: &Counters,
+        tally: &Tally,
     ) -> Result<(), Error> {
         let (filter, index, segment) = (self.kvei.view(), self.bt.view(), self.kv.view());
         let asked: Vec<_> = pending.iter().filter(|p| self.spans_key(p.key)).copied().collect();
@@ -69,20 +69,21 @@ impl LiveSegment {
         }
         let mut maybe = Vec::new();
         for p in asked {
-            if self.may_hold(p.hash, counters)? {
-                index.data().advise_fetch(index.leaf_range(p.key, at));
-                maybe.push(p);
+            if self.may_hold(p.hash, tally)? {
+                let leaf = index.leaf(p.key, at);
+                index.data().advise_fetch(index.leaf_range(leaf));
+                maybe.push((p, leaf));
             }
         }
         let mut located: Vec<(Pending<'_>, PageSpan)> = Vec::with_capacity(maybe.len());
-        for p in maybe {
-            let span = self.locate(p.key, at, counters)?;
+        for (p, leaf) in maybe {
+            let span = self.locate_in(leaf, p.key, at, tally)?;
             segment.data().advise_fetch(segment.file_range(span));
             located.push((p, span));
         }
         let mut answered = Vec::new();
         for (p, span) in located {
-            if let Some((_, value)) = self.get_in(span, p.key, at, counters)? {
+            if let Some((_, value)) = self.get_in(span, p.key, at, tally)? {
                 answers[p.place] = value;
                 answered.push(p.place);
             }

@@ -3,12 +3,15 @@
 //!
 //! Expected I/O of a cold hit: one page of the filter, one leaf of the index, one page (or one span, fetched at once) of
 //! the `.kv`. A segment without the key costs its filter page.
+//!
+//! Nobody waits twice where waiting once will do: the filters of several segments are asked for together, from the disk when this
+//! process never read their pages and from memory otherwise; so are filter and leaf of a segment that is alone.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use icecore_index::KeyHash;
+use icecore_index::{KeyHash, LeafNumber};
 use icecore_segments::PageBuf;
 use icecore_segments::span::PageSpan;
 use icecore_segments::step::BlockNumber;
@@ -16,7 +19,7 @@ use icecore_segments::step::BlockNumber;
 use crate::domain::DomainId;
 use crate::error::Error;
 use crate::live::LiveSegment;
-use crate::stats::{Counters, Event};
+use crate::stats::{Event, Tally};
 use crate::table::Found;
 use crate::version::Version;
 
@@ -25,11 +28,13 @@ thread_local! {
     static PAGE: RefCell<PageBuf> = RefCell::default();
 }
 
+/// Segments whose filters are asked for at once. A memory serves about 40 lines at a time, and a filter takes four.
+const GROUP: usize = 8;
+
 /// Where an answer came from.
-#[derive(Clone)]
-pub(crate) enum Origin {
+pub(crate) enum Origin<'v> {
     Memory,
-    Segment(Arc<LiveSegment>),
+    Segment(&'v LiveSegment),
 }
 
 impl Version {
@@ -39,24 +44,38 @@ impl Version {
         domain: DomainId,
         key: &[u8],
         at: BlockNumber,
-        counters: &Counters,
-    ) -> Result<Option<(Found, Origin)>, Error> {
-        counters.count(Event::Lookup);
+        tally: &Tally,
+    ) -> Result<Option<(Found, Origin<'_>)>, Error> {
+        tally.count(Event::Lookup);
         if let Some(found) = self.find_in_memory(domain, key, at) {
-            counters.count(Event::Memory);
+            tally.count(Event::Memory);
             return Ok(Some((found, Origin::Memory)));
         }
-        let segments = self.domain(domain);
-        if segments.is_empty() {
-            return Ok(None);
-        }
+        let mut candidates = self
+            .domain(domain)
+            .iter()
+            .rev()
+            .filter(|segment| segment.blocks.0 <= at && segment.spans_key(key));
         let hash = KeyHash::of(key);
-        for segment in segments.iter().rev().filter(|segment| segment.blocks.0 <= at) {
-            if let Some(found) = segment.find(key, hash, at, counters)? {
-                return Ok(Some((found, Origin::Segment(Arc::clone(segment)))));
+        loop {
+            let mut group: [Option<&Arc<LiveSegment>>; GROUP] = [None; GROUP];
+            group.iter_mut().zip(&mut candidates).for_each(|(slot, segment)| *slot = Some(segment));
+            match group {
+                [None, ..] => return Ok(None),
+                [Some(alone), None, ..] => {
+                    let found = alone.find_alone(key, hash, at, tally)?;
+                    return Ok(found.map(|found| (found, Origin::Segment(alone))));
+                }
+                _ => {}
+            }
+            let group = || group.iter().flatten();
+            group().for_each(|segment| segment.ask_filter_ahead(hash));
+            for segment in group() {
+                if let Some(found) = segment.find(key, hash, at, tally)? {
+                    return Ok(Some((found, Origin::Segment(segment))));
+                }
             }
         }
-        Ok(None)
     }
 
     /// The same in the tables alone.
@@ -66,35 +85,76 @@ impl Version {
 }
 
 impl LiveSegment {
-    /// The ladder inside one segment.
+    /// The ladder inside one segment that spans the key.
     fn find(
         &self,
         key: &[u8],
         hash: KeyHash,
         at: BlockNumber,
-        counters: &Counters,
+        tally: &Tally,
     ) -> Result<Option<Found>, Error> {
-        if !self.spans_key(key) || !self.may_hold(hash, counters)? {
+        if !self.may_hold(hash, tally)? {
             return Ok(None);
         }
-        let span = self.locate(key, at, counters)?;
-        let found = self.get_in(span, key, at, counters)?;
+        self.find_in(self.bt.view().leaf(key, at), key, at, tally)
+    }
+
+    /// The same where no other segment is asked, so that filter and leaf need not wait for each other.
+    fn find_alone(
+        &self,
+        key: &[u8],
+        hash: KeyHash,
+        at: BlockNumber,
+        tally: &Tally,
+    ) -> Result<Option<Found>, Error> {
+        self.ask_filter_ahead(hash);
+        let index = self.bt.view();
+        let leaf = index.leaf(key, at);
+        index.data().ask_ahead(index.ahead(leaf));
+        if !self.may_hold(hash, tally)? {
+            return Ok(None);
+        }
+        self.find_in(leaf, key, at, tally)
+    }
+
+    /// The ladder below the filter.
+    fn find_in(
+        &self,
+        leaf: LeafNumber,
+        key: &[u8],
+        at: BlockNumber,
+        tally: &Tally,
+    ) -> Result<Option<Found>, Error> {
+        let span = self.locate_in(leaf, key, at, tally)?;
+        let found = self.get_in(span, key, at, tally)?;
         if found.is_none() {
-            counters.count(Event::FalsePositive);
+            tally.count(Event::FalsePositive);
         }
         Ok(found)
     }
 
+    /// Asks for what [`Self::may_hold`] will touch.
+    fn ask_filter_ahead(&self, hash: KeyHash) {
+        let filter = self.kvei.view();
+        filter.data().ask_ahead(filter.ahead(hash));
+    }
+
     /// Asks the filter. Touches one page.
-    pub(crate) fn may_hold(&self, hash: KeyHash, counters: &Counters) -> Result<bool, Error> {
-        counters.count(Event::FilterProbe);
+    pub(crate) fn may_hold(&self, hash: KeyHash, tally: &Tally) -> Result<bool, Error> {
+        tally.count(Event::FilterProbe);
         self.kvei.view().may_contain(hash).map_err(|e| self.kvei.error(e))
     }
 
     /// Asks the index. Touches one page.
-    pub(crate) fn locate(&self, key: &[u8], at: BlockNumber, counters: &Counters) -> Result<PageSpan, Error> {
-        counters.count(Event::IndexProbe);
-        self.bt.view().locate(key, at).map_err(|e| self.bt.error(e))
+    pub(crate) fn locate_in(
+        &self,
+        leaf: LeafNumber,
+        key: &[u8],
+        at: BlockNumber,
+        tally: &Tally,
+    ) -> Result<PageSpan, Error> {
+        tally.count(Event::IndexProbe);
+        self.bt.view().locate_in(leaf, key, at).map_err(|e| self.bt.error(e))
     }
 
     /// Searches a span. Touches its pages, which are asked for at once where there are several.
@@ -103,9 +163,9 @@ impl LiveSegment {
         span: PageSpan,
         key: &[u8],
         at: BlockNumber,
-        counters: &Counters,
+        tally: &Tally,
     ) -> Result<Option<Found>, Error> {
-        counters.count(Event::Page);
+        tally.count(Event::Page);
         let segment = self.kv.view();
         if span.len() > 1 {
             segment.data().advise_fetch(segment.file_range(span));

@@ -145,7 +145,7 @@ impl Reader {
     pub fn history(&self, domain: &str, key: &[u8]) -> Result<Vec<Change>, Error> {
         let version = self.shared.version();
         let domain = self.shared.directory.domain(domain)?;
-        let found = version.history(domain, key, &self.shared.counters)?;
+        let found = version.history(domain, key, self.shared.counters.mine())?;
         Ok(found.into_iter().map(|(block, value)| Change { block, value }).collect())
     }
 
@@ -199,14 +199,14 @@ impl View {
     /// From memory none; else a filter page per segment down to the one that has the key, there an index page and a data page.
     pub fn get(&self, domain: &str, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let domain = self.shared.directory.domain(domain)?;
-        let found = self.version.find(domain, key, self.at, &self.shared.counters)?;
+        let found = self.version.find(domain, key, self.at, self.shared.counters.mine())?;
         Ok(found.and_then(|((_, value), _)| value))
     }
 
     /// The version that answers for a key, deletions included, and where it was found.
     pub fn lookup(&self, domain: &str, key: &[u8]) -> Result<Option<Lookup>, Error> {
         let domain = self.shared.directory.domain(domain)?;
-        let found = self.version.find(domain, key, self.at, &self.shared.counters)?;
+        let found = self.version.find(domain, key, self.at, self.shared.counters.mine())?;
         Ok(found.map(|((block, value), origin)| {
             let source = match origin {
                 Origin::Memory => Source::Memory,
@@ -222,7 +222,7 @@ impl View {
     /// keeps the disk busy.
     pub fn multi_get(&self, domain: &str, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error> {
         let domain = self.shared.directory.domain(domain)?;
-        self.version.multi_get(domain, keys, self.at, &self.shared.counters)
+        self.version.multi_get(domain, keys, self.at, self.shared.counters.mine())
     }
 
     /// Keys and values in order.

@@ -1,15 +1,9 @@
-//! Counters of what reads touch. Each thread adds to a stripe of its own, so that counting costs readers nothing.
+//! Counters of what reads touch. Each thread has a tally of its own, so that counting costs readers nothing: an addition to
+//! a cache line that no other thread writes, without the locked instruction that would make a lookup's next load wait.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-const STRIPES: usize = 16;
-
-thread_local! {
-    static STRIPE: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-
-static NEXT_STRIPE: AtomicUsize = AtomicUsize::new(0);
+use thread_local::ThreadLocal;
 
 /// What a read did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,29 +24,33 @@ pub(crate) enum Event {
 
 const EVENTS: usize = 6;
 
+/// What one thread counted. Read by all, written by one.
 #[derive(Default)]
 #[repr(align(128))]
-struct Stripe([AtomicU64; EVENTS]);
+pub(crate) struct Tally([AtomicU64; EVENTS]);
+
+impl Tally {
+    /// Adds one. The caller is the thread whose tally this is.
+    #[inline]
+    pub(crate) fn count(&self, event: Event) {
+        let counter = &self.0[event as usize];
+        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+}
 
 /// The counters of one archive.
 #[derive(Default)]
-pub(crate) struct Counters([Stripe; STRIPES]);
+pub(crate) struct Counters(ThreadLocal<Tally>);
 
 impl Counters {
-    /// Adds one. A relaxed add to a cache line that other threads rarely touch.
+    /// The tally of the calling thread. One that ended leaves its tally, with what it counted, to a later one.
     #[inline]
-    pub(crate) fn count(&self, event: Event) {
-        let stripe = STRIPE.with(|stripe| {
-            if stripe.get() == usize::MAX {
-                stripe.set(NEXT_STRIPE.fetch_add(1, Ordering::Relaxed) % STRIPES);
-            }
-            stripe.get()
-        });
-        self.0[stripe].0[event as usize].fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn mine(&self) -> &Tally {
+        self.0.get_or_default()
     }
 
     fn sum(&self, event: Event) -> u64 {
-        self.0.iter().map(|stripe| stripe.0[event as usize].load(Ordering::Relaxed)).sum()
+        self.0.iter().map(|tally| tally.0[event as usize].load(Ordering::Relaxed)).sum()
     }
 
     /// The sums now. Not a consistent cut while readers go on.

@@ -40,6 +40,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 pub mod density;
 pub mod filter;
 #[doc = include_str!("../FORMAT.md")]
@@ -47,13 +48,14 @@ pub mod format {}
 mod hash;
 pub mod pivot;
 
+pub use ahead::Ahead;
 pub use density::{Choice, Density, DensityRule, EncodingHint, SegmentFacts};
 pub use filter::{
     ExistenceFilter, FilterBits, FilterBuilder, FilterSummary, MemorySpool, Parallelism, Spool,
 };
 pub use hash::KeyHash;
 pub use icecore_segments::Error;
-pub use pivot::{PivotBuilder, PivotIndex, PivotSummary};
+pub use pivot::{LeafNumber, PivotBuilder, PivotIndex, PivotSummary};
 
 use icecore_segments::checksum::Checksum;
 

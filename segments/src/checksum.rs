@@ -101,6 +101,13 @@ impl PageChecks {
         }
         sound
     }
+
+    /// Whether page `number` was read and found sound before, so that it may still be in memory.
+    #[inline]
+    pub fn is_checked(&self, number: u64) -> bool {
+        let word = self.0.get((number / 64) as usize).map_or(0, |word| word.load(Ordering::Relaxed));
+        word & (1 << (number % 64)) != 0
+    }
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ pub enum Mode {
 /// A part of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rung {
-    /// Hashing the key and asking the filter.
+    /// Hashing the key, asking for what comes next ahead, and asking the filter.
     Filter,
     /// Asking the pivot index.
     Pivot,
@@ -203,11 +203,17 @@ impl Ladder {
         if ask.key < summary.first_key || summary.last_key < ask.key {
             return Ok(None);
         }
-        let maybe = meter.rung(Rung::Filter, || filter.may_contain(KeyHash::of(&ask.key)));
+        let (maybe, leaf) = meter.rung(Rung::Filter, || {
+            let hash = KeyHash::of(&ask.key);
+            filter.data().ask_ahead(filter.ahead(hash));
+            let leaf = index.leaf(&ask.key, ask.at);
+            index.data().ask_ahead(index.ahead(leaf));
+            (filter.may_contain(hash), leaf)
+        });
         if !maybe.map_err(|source| Error::file(&files.kvei, source))? {
             return Ok(None);
         }
-        let span = meter.rung(Rung::Pivot, || index.locate(&ask.key, ask.at));
+        let span = meter.rung(Rung::Pivot, || index.locate_in(leaf, &ask.key, ask.at));
         let span = span.map_err(|source| Error::file(&files.bt, source))?;
         let found = meter.rung(Rung::Value, || {
             if span.len() > 1 {

@@ -17,6 +17,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use icecore_index::Ahead;
 use memmap2::{Advice, Mmap, UncheckedAdvice};
 
 /// How a mapping will be read. The kernel chooses its read-ahead by it.
@@ -92,6 +93,32 @@ impl Mapping {
 }
 
 impl Mapping {
+    /// Asks for what an accessor says it will touch: from memory or from the disk.
+    #[inline]
+    pub fn ask_ahead<const LINES: usize>(&self, ahead: Ahead<LINES>) {
+        match ahead {
+            Ahead::Lines(lines) => lines.into_iter().for_each(|line| self.prefetch(line)),
+            Ahead::Page(page) => self.advise_fetch(page),
+        }
+    }
+
+    /// Asks the CPU to fetch the cache line at `offset` and returns at once. For a reader that knows where it will look next:
+    /// the line comes while it does something else.
+    ///
+    /// Nothing is read from the disk for it: where the page is not mapped the wish is dropped.
+    #[inline]
+    fn prefetch(&self, offset: u64) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(byte) = self.as_ref().get(offset as usize) {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a prefetch is a hint: it reads nothing into the program and cannot fault, whatever the address; this one
+            // lies in the mapping. SSE, which it belongs to, is part of every x86_64.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = offset;
+    }
+
     /// Lets go of the pages that were read: they no longer count as this process's memory. The next touch gets them
     /// back, from the page cache where they still are. For passes over whole files, which would otherwise grow with them.
     pub fn release(&self) {
@@ -169,6 +196,7 @@ mod tests {
                 [(0, 1), (4000, 5000), (8192, 8197), (0, u64::MAX), (u64::MAX, 3), (8197, 9000)]
             {
                 mapping.advise_fetch(start..end);
+                mapping.ask_ahead(Ahead::Lines([start, end]));
             }
             assert_eq!(mapping.as_ref(), before);
         }

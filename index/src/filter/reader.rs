@@ -9,8 +9,9 @@ use icecore_segments::checksum::{Checksum, PageChecks, Salt, crc64, is_sealed};
 use icecore_segments::error::{Corruption, Error, Part, Reason};
 use icecore_segments::frame::{Frame, Kind, PAGE_SIZE};
 
-use super::shard::Shard;
+use super::shard::{Shard, likely_cells};
 use super::{BITS_AT, FilterBits, FilterSummary, PAYLOAD_LEN};
+use crate::ahead::Ahead;
 use crate::hash::KeyHash;
 
 /// How far the walk from the guess goes before it gives way to a binary search.
@@ -78,6 +79,21 @@ impl<D: AsRef<[u8]>> ExistenceFilter<D> {
             }
         }
         Ok(false)
+    }
+
+    /// What to ask for before [`may_contain`](Self::may_contain) is called, computed from memory alone.
+    ///
+    /// The lines are the sizes of the shard and, most likely, its three fingerprints, so that nobody waits for the sizes before the
+    /// rest is asked for.
+    #[inline]
+    pub fn ahead(&self, hash: KeyHash) -> Ahead<4> {
+        let shard = self.shards(hash).start as u64;
+        let page = (shard + 1) * PAGE_SIZE as u64;
+        if !self.checks.is_checked(shard) {
+            return Ahead::Page(page..page + PAGE_SIZE as u64);
+        }
+        let [first, second, third] = likely_cells(hash.to_u64(), self.summary.bits);
+        Ahead::Lines([0, first, second, third].map(|at| page + at as u64))
     }
 
     /// The bytes of the file that [`may_contain`](Self::may_contain) will touch, computed from memory alone: what to fetch ahead.

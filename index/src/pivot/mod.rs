@@ -22,7 +22,7 @@ mod reader;
 mod top;
 
 pub use builder::PivotBuilder;
-pub use reader::PivotIndex;
+pub use reader::{LeafNumber, PivotIndex};
 
 use icecore_segments::frame::FileSummary;
 

@@ -15,7 +15,15 @@ use icecore_segments::step::BlockNumber;
 use super::node::Leaf;
 use super::top::{Top, ascends};
 use super::{M_AT, PAYLOAD_LEN, PivotSummary};
+use crate::ahead::Ahead;
 use crate::density::Density;
+
+/// The lines of a leaf that are asked for ahead: its header, and the codes that a search goes through.
+const LINES_AHEAD: usize = 8;
+
+/// The number of a leaf, from [`PivotIndex::leaf`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeafNumber(u64);
 
 /// A pivot index over the bytes of its file. Shared by any number of threads.
 pub struct PivotIndex<D> {
@@ -65,8 +73,15 @@ impl<D: AsRef<[u8]>> PivotIndex<D> {
         Ok(Self { salt, top, checks: PageChecks::new(leaves), summary, data })
     }
 
+    /// The leaf that [`locate_in`](Self::locate_in) has to search for the version of `key` that a reader at block `at` sees. Found in
+    /// memory alone. A segment without pages has no leaf; this answers leaf 0 then.
+    #[inline]
+    pub fn leaf(&self, key: &[u8], at: BlockNumber) -> LeafNumber {
+        LeafNumber(self.top.leaf(key, at) as u64)
+    }
+
     /// Where the version of `key` that a reader at block `at` sees lies, if the segment has one: its newest version at or
-    /// below `at`.
+    /// below `at`. `leaf` is what [`leaf`](Self::leaf) said for the same position.
     ///
     /// There is always a span; a key before the first entry is sent to the first page. It is one page when the
     /// index has a pivot at the beginning of every page (P3), also where the versions of the key cross a page border. A segment
@@ -75,11 +90,11 @@ impl<D: AsRef<[u8]>> PivotIndex<D> {
     /// # Errors
     /// [`Error::Corrupt`] when the leaf is damaged, checked when it is touched for the first time after opening.
     #[inline]
-    pub fn locate(&self, key: &[u8], at: BlockNumber) -> Result<PageSpan, Error> {
+    pub fn locate_in(&self, leaf: LeafNumber, key: &[u8], at: BlockNumber) -> Result<PageSpan, Error> {
         if self.summary.leaves == 0 {
             return Ok(PageSpan::page(0));
         }
-        let number = self.top.leaf(key, at) as u64;
+        let LeafNumber(number) = leaf;
         let page = self.page(number);
         if !self.checks.ensure(number, || is_sealed(page, number + 1, self.salt)) {
             return Err(damaged(number, Reason::Checksum));
@@ -88,12 +103,32 @@ impl<D: AsRef<[u8]>> PivotIndex<D> {
         span.filter(|span| span.last < self.summary.pages).ok_or_else(|| damaged(number, Reason::Overrun))
     }
 
-    /// The bytes of the file that [`locate`](Self::locate) will touch, computed from memory alone: what to fetch ahead.
-    pub fn leaf_range(&self, key: &[u8], at: BlockNumber) -> Range<u64> {
+    /// Both steps of a lookup at once: see [`locate_in`](Self::locate_in).
+    ///
+    /// # Errors
+    /// As [`locate_in`](Self::locate_in).
+    #[inline]
+    pub fn locate(&self, key: &[u8], at: BlockNumber) -> Result<PageSpan, Error> {
+        self.locate_in(self.leaf(key, at), key, at)
+    }
+
+    /// What to ask for before [`locate_in`](Self::locate_in) is called: the first lines of the leaf, which every search scans.
+    #[inline]
+    pub fn ahead(&self, leaf: LeafNumber) -> Ahead<LINES_AHEAD> {
+        let page = self.leaf_range(leaf);
+        if self.checks.is_checked(leaf.0) {
+            Ahead::Lines(std::array::from_fn(|line| page.start + 64 * line as u64))
+        } else {
+            Ahead::Page(page)
+        }
+    }
+
+    /// The bytes of the file that a leaf takes: what to fetch ahead.
+    pub fn leaf_range(&self, leaf: LeafNumber) -> Range<u64> {
         if self.summary.leaves == 0 {
             return 0..0;
         }
-        let from = (self.top.leaf(key, at) as u64 + 1) * PAGE_SIZE as u64;
+        let from = (leaf.0 + 1) * PAGE_SIZE as u64;
         from..from + PAGE_SIZE as u64
     }
 
