@@ -146,7 +146,8 @@ impl Core {
         let record = &job.segment.record;
         let summary = job.segment.kv.view().summary();
         let present = record.bt.summary.len;
-        let estimate = if record.m == job.m { present } else { index_len_max(summary.entries, job.m) };
+        let estimated = index_len_max(summary.entries, summary.pages, job.m);
+        let estimate = if record.m == job.m { present } else { estimated };
         ReindexPlan {
             segment: self.shared.directory.segment_name(record),
             entries: summary.entries,

@@ -14,6 +14,9 @@ use crate::live::LiveSegment;
 use crate::manifest::DensityRule;
 use crate::output::Shape;
 
+/// The entries of a page where there is none to count: fewer than most have, so that a budget is not exceeded.
+const FRESH_PAGE_ENTRIES: u64 = 32;
+
 impl Core {
     /// How a segment that is about to be written is to be built.
     pub(crate) fn shape_of_new(
@@ -27,9 +30,12 @@ impl Core {
         let head = self.head_step();
         let replaced =
             |segment: &LiveSegment| segment.record.domain == domain && steps.overlaps(segment.record.steps);
-        let others = version.all_segments().filter(|segment| !replaced(segment));
-        let mut facts: Vec<_> = others.map(|segment| facts_of(segment, head)).collect();
-        facts.push(SegmentFacts { keys: entries, ..facts_at(steps, head, entries) });
+        let (old, others): (Vec<_>, Vec<_>) = version.all_segments().partition(|segment| replaced(segment));
+        let mut facts: Vec<_> = others.into_iter().map(|segment| facts_of(segment, head)).collect();
+        let fresh = facts_at(steps, head, entries);
+        // As many pages as there were; a fresh segment has none yet.
+        let pages = old.iter().map(|segment| segment.kv.view().summary().pages).sum();
+        facts.push(if old.is_empty() { fresh } else { SegmentFacts { pages, ..fresh } });
         let choice = choose(rule, &facts).pop().expect("one choice per segment");
         let encoding = encoding_by_span(steps, entries);
         Shape {
@@ -57,12 +63,12 @@ impl Core {
 
 fn facts_of(segment: &LiveSegment, head: Step) -> SegmentFacts {
     let summary = segment.kv.view().summary();
-    SegmentFacts { keys: summary.keys, ..facts_at(segment.record.steps, head, summary.entries) }
+    SegmentFacts { pages: summary.pages, ..facts_at(segment.record.steps, head, summary.entries) }
 }
 
 fn facts_at(steps: StepRange, head: Step, entries: u64) -> SegmentFacts {
     let distance = head.0.saturating_sub(steps.to().0.saturating_sub(1));
-    SegmentFacts { span: steps.span(), distance, entries, keys: entries }
+    SegmentFacts { span: steps.span(), distance, entries, pages: entries.div_ceil(FRESH_PAGE_ENTRIES) }
 }
 
 /// How a segment is to be encoded, whatever rule chooses its accessors.

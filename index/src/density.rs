@@ -48,8 +48,8 @@ pub struct SegmentFacts {
     pub distance: u64,
     /// How many versions it holds.
     pub entries: u64,
-    /// How many keys it holds.
-    pub keys: u64,
+    /// How many data pages it has.
+    pub pages: u64,
 }
 
 impl SegmentFacts {
@@ -140,13 +140,14 @@ fn spend(len_max: u64, segments: &[SegmentFacts]) -> Vec<Choice> {
     let sparsest = BUDGET_LEVELS[BUDGET_LEVELS.len() - 1];
     let mut order: Vec<usize> = (0..segments.len()).collect();
     order.sort_by_key(|&i| (segments[i].age(), i));
-    let reserved: u64 = segments.iter().map(|s| index_len_max(s.entries, sparsest)).sum();
+    let reserved: u64 = segments.iter().map(|s| index_len_max(s.entries, s.pages, sparsest)).sum();
     let mut left = len_max.saturating_sub(reserved);
     let mut level = 0;
     let mut choices = vec![choice(sparsest); segments.len()];
     for i in order {
-        let entries = segments[i].entries;
-        let extra = |m| index_len_max(entries, m).saturating_sub(index_len_max(entries, sparsest));
+        let SegmentFacts { entries, pages, .. } = segments[i];
+        let len = |m| index_len_max(entries, pages, m);
+        let extra = |m| len(m).saturating_sub(len(sparsest));
         while level + 1 < BUDGET_LEVELS.len() && extra(BUDGET_LEVELS[level]) > left {
             level += 1;
         }
@@ -159,16 +160,18 @@ fn spend(len_max: u64, segments: &[SegmentFacts]) -> Vec<Choice> {
 /// Header, footer, a leaf that is not full, the padding of the top.
 const FIXED_LEN: u64 = 4 * 4096;
 
-/// The bytes that a `.bt` of density `m` over a segment of `entries` entries takes, at the most.
+/// The bytes that a `.bt` of density `m` over a segment of `entries` entries in `pages` pages takes, at the most.
 ///
-/// Counts `6 + 2 log2 m` bytes for each M entries: 14 at 16, 18 at 64, 22 at 256. The reference dataset takes 6.3, 10 and 13: its
-/// pages hold 105 entries of 52-byte keys. The rest is for what is not known here. Pages of a few entries less than M get a
-/// pivot each, up to half as many again; keys that agree for longer have longer separators. It holds for the shapes of
-/// `tests/density.rs` at every M; keys of hundreds of bytes can exceed it. Where a file exists, its length is the better number.
-pub fn index_len_max(entries: u64, m: Density) -> u64 {
+/// Counts two bytes for each page that gets no pivot, and `6 + 2 log2 m` for each M entries: 14 at 16, 18 at 64, 22 at 256. The
+/// reference dataset takes 6.3, 10 and 13: its pages hold 105 entries of 52-byte keys. The rest is for what is not known here. Pages of
+/// a few entries less than M get a pivot each, up to half as many again; keys that agree for longer have longer separators. It holds
+/// for the shapes of `tests/density.rs` at every M; keys of hundreds of bytes can exceed it. Where a file exists, its length is the
+/// better number.
+pub fn index_len_max(entries: u64, pages: u64, m: Density) -> u64 {
     let pivots = entries.div_ceil(u64::from(m.get()));
     let each = 6 + 2 * u64::from(m.get().next_power_of_two().ilog2());
-    FIXED_LEN.saturating_add(pivots.saturating_mul(each))
+    let fences = 2 * pages.saturating_sub(pivots);
+    FIXED_LEN.saturating_add(pivots.saturating_mul(each)).saturating_add(fences)
 }
 
 #[cfg(test)]
@@ -176,7 +179,7 @@ mod tests {
     use super::*;
 
     fn facts(span: u64, distance: u64, entries: u64) -> SegmentFacts {
-        SegmentFacts { span, distance, entries, keys: entries }
+        SegmentFacts { span, distance, entries, pages: entries.div_ceil(100) }
     }
 
     fn densities(rule: DensityRule, segments: &[SegmentFacts]) -> Vec<u32> {
@@ -198,7 +201,7 @@ mod tests {
     fn a_budget_is_never_exceeded_and_goes_to_the_freshest() {
         let segments: Vec<_> = (0..40).map(|i| facts(1 << (i % 7), 17 * (40 - i), 1000 * (i + 1))).collect();
         let len = |choices: &[Choice]| -> u64 {
-            segments.iter().zip(choices).map(|(s, c)| index_len_max(s.entries, c.m)).sum()
+            segments.iter().zip(choices).map(|(s, c)| index_len_max(s.entries, s.pages, c.m)).sum()
         };
         let least = len(&DensityRule::Budget { len_max: 0 }.choose(&segments));
         let mut seen = std::collections::BTreeSet::new();

@@ -13,7 +13,7 @@ fn check(name: &str, entries: &[Entry]) {
         let model = Model::new(entries.to_vec(), || per_page, || 10);
         for m in [1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096] {
             let (summary, _) = model.index(m);
-            let most = index_len_max(summary.entries, Density::new(m).unwrap());
+            let most = index_len_max(summary.entries, summary.pages, Density::new(m).unwrap());
             assert!(
                 summary.file.len <= most,
                 "{name}, {per_page} a page, m={m}: {} > {most}",

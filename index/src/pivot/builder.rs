@@ -11,7 +11,7 @@ use icecore_segments::frame::{FrameWriter, Header, Kind, PAGE_SIZE};
 use icecore_segments::span::{Pivot, PivotSink, Separator};
 use icecore_segments::step::{BlockNumber, StepRange};
 
-use super::choice::Chooser;
+use super::choice::{Chooser, Role};
 use super::packer::{LeafBuilder, SEPARATOR_LEN_MAX};
 use super::top::{TopBuilder, ascends};
 use super::{M_AT, PAYLOAD_LEN, PivotSummary};
@@ -70,7 +70,7 @@ impl<W: Write> PivotBuilder<W> {
             return Err(Error::OutOfOrder { previous, got: format!("end page={pages} ordinal={entries}") });
         }
         let Self { m, mut chooser, mut leaves, .. } = self;
-        chooser.finish(entries, &mut |pivot| leaves.push(pivot))?;
+        chooser.finish(entries, &mut |role, place| leaves.take(role, place))?;
         if !leaves.leaf.is_empty() {
             leaves.flush(pages - 1)?;
         }
@@ -107,13 +107,15 @@ impl<W: Write> PivotSink for PivotBuilder<W> {
         if pivot.ordinal == 0 {
             // Nothing lies before the first entry, so its border is before every key.
             let separator = Separator { key: &[], before: None };
-            return self.chooser.offer(&Pivot { separator, ..*pivot }, &mut |pivot| leaves.push(pivot));
+            return self
+                .chooser
+                .offer(&Pivot { separator, ..*pivot }, &mut |role, place| leaves.take(role, place));
         }
         if pivot.separator.key.len() > SEPARATOR_LEN_MAX {
             // Lookups from here to the next pivot have a longer span; that is all a missing pivot means.
             return Ok(());
         }
-        self.chooser.offer(pivot, &mut |pivot| leaves.push(pivot))
+        self.chooser.offer(pivot, &mut |role, place| leaves.take(role, place))
     }
 }
 
@@ -153,6 +155,16 @@ fn describe(separator: &Separator<'_>, page: u64, restart: u16, ordinal: u64) ->
 }
 
 impl<W: Write> Leaves<W> {
+    fn take(&mut self, role: Role, place: &Pivot<'_>) -> Result<(), Error> {
+        match role {
+            Role::Pivot => self.push(place),
+            Role::Fence => {
+                self.leaf.fence(&place.separator);
+                Ok(())
+            }
+        }
+    }
+
     fn push(&mut self, pivot: &Pivot<'_>) -> Result<(), Error> {
         if !self.leaf.push(pivot) {
             // Up to this pivot, whose page counts where it lies inside.

@@ -3,12 +3,15 @@
 //! M is a density, not a ruler. Two regimes, told apart by the pages seen so far:
 //! * **fine**, while M is less than one and a half page's worth of entries: the beginning of every page, so that
 //!   every lookup is in one page, and restarts inside the page until there is a pivot for every M entries;
-//! * **coarse**: one page beginning out of each window of M entries.
+//! * **coarse**: one page beginning out of each window of M entries. The others become fences: what tells the pages of a span
+//!   apart.
 //!
 //! Within its window a pivot slides to where it costs fewer bytes: a third of the entries of the reference dataset
 //! differ from their neighbour in the last byte only, and a separator there is a whole key.
 //!
-//! Cost: holds the restarts of one page, and one candidate.
+//! Cost: holds the restarts of one page, and the page beginnings of about one window.
+
+use std::cmp::Ordering;
 
 use icecore_segments::bytes::shared_len;
 use icecore_segments::error::Error;
@@ -53,13 +56,29 @@ impl Places {
         Some(Pivot { separator, page, restart, ordinal })
     }
 
+    fn iter(&self) -> impl Iterator<Item = Pivot<'_>> {
+        (0..).map_while(|index| self.get(index))
+    }
+
     fn clear(&mut self) {
         self.keys.clear();
         self.items.clear();
     }
 }
 
-/// Takes all places, gives the pivots.
+/// What becomes of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Lookups start here.
+    Pivot,
+    /// The beginning of a page inside a span.
+    Fence,
+}
+
+/// Where places go whose role is certain, in their order.
+pub(super) type Out<'o> = dyn FnMut(Role, &Pivot<'_>) -> Result<(), Error> + 'o;
+
+/// Takes all places, gives the pivots and fences.
 pub(super) struct Chooser {
     m: u64,
     /// The places of the page that is not complete yet.
@@ -69,9 +88,11 @@ pub(super) struct Chooser {
     entries: u64,
     /// Entries not yet paid for by a pivot; negative when pivots were given in advance.
     credit: i64,
-    /// Coarse: the number of the window, its best place and that place's penalty.
+    /// Coarse: the page beginnings behind the newest pivot.
+    waiting: Places,
+    /// The number of the window, the best of those that wait and lie in it, and its penalty.
     window: u64,
-    best: Places,
+    best: Option<usize>,
     penalty: u64,
     /// The separator of the newest pivot: what the next one shares bytes with.
     newest: Vec<u8>,
@@ -85,19 +106,16 @@ impl Chooser {
             pages: 0,
             entries: 0,
             credit: 0,
+            waiting: Places::default(),
             window: 0,
-            best: Places::default(),
+            best: None,
             penalty: 0,
             newest: Vec::new(),
         }
     }
 
     /// Takes the next place and hands the pivots that are certain to `out`.
-    pub(super) fn offer(
-        &mut self,
-        pivot: &Pivot<'_>,
-        out: &mut impl FnMut(&Pivot<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    pub(super) fn offer(&mut self, pivot: &Pivot<'_>, out: &mut Out<'_>) -> Result<(), Error> {
         if self.page.get(0).is_some_and(|first| first.page != pivot.page) {
             self.complete_page(pivot.ordinal, out)?;
         }
@@ -106,28 +124,20 @@ impl Chooser {
     }
 
     /// Hands the rest to `out`; the segment has `entries` entries.
-    pub(super) fn finish(
-        &mut self,
-        entries: u64,
-        out: &mut impl FnMut(&Pivot<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    pub(super) fn finish(&mut self, entries: u64, out: &mut Out<'_>) -> Result<(), Error> {
         self.complete_page(entries, out)?;
-        self.take_best(out)
+        self.take_waiting(out)
     }
 
     /// Decides over the page in hand, which ends before the entry `end`.
-    fn complete_page(
-        &mut self,
-        end: u64,
-        out: &mut impl FnMut(&Pivot<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    fn complete_page(&mut self, end: u64, out: &mut Out<'_>) -> Result<(), Error> {
         let page = std::mem::take(&mut self.page);
         let Some(first) = page.get(0) else { return Ok(()) };
         let entries = end.saturating_sub(first.ordinal);
         self.pages += 1;
         self.entries += entries;
         if self.pages == 1 || 2 * self.m * self.pages < 3 * self.entries {
-            self.take_best(out)?;
+            self.take_waiting(out)?;
             self.take(&first, out)?;
             self.take_inner(&page, entries, out)?;
         } else {
@@ -139,12 +149,7 @@ impl Chooser {
     }
 
     /// Fine: takes restarts inside the page, as many as M asks for besides its beginning.
-    fn take_inner(
-        &mut self,
-        page: &Places,
-        entries: u64,
-        out: &mut impl FnMut(&Pivot<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    fn take_inner(&mut self, page: &Places, entries: u64, out: &mut Out<'_>) -> Result<(), Error> {
         let m = self.m as i64;
         self.credit += entries as i64;
         let pivots = ((self.credit + m / 2) / m).max(1);
@@ -171,44 +176,48 @@ impl Chooser {
     }
 
     /// Coarse: keeps the beginning of a page if it is the best of its window so far.
-    fn consider(
-        &mut self,
-        first: &Pivot<'_>,
-        out: &mut impl FnMut(&Pivot<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    fn consider(&mut self, first: &Pivot<'_>, out: &mut Out<'_>) -> Result<(), Error> {
+        // The beginning of the segment is the pivot of the first window.
         let window = (first.ordinal + self.m / 2) / self.m;
-        if window == 0 {
-            return Ok(()); // The beginning of the segment is its pivot.
-        }
         if window != self.window {
             self.take_best(out)?;
             self.window = window;
         }
         let penalty = self.penalty(first, window * self.m, self.m);
-        if self.best.items.is_empty() || penalty < self.penalty {
+        if window > 0 && (self.best.is_none() || penalty < self.penalty) {
             self.penalty = penalty;
-            self.best.clear();
-            self.best.push(first);
+            self.best = Some(self.waiting.items.len());
+        }
+        self.waiting.push(first);
+        Ok(())
+    }
+
+    /// Makes the best place a pivot and those before it fences.
+    fn take_best(&mut self, out: &mut Out<'_>) -> Result<(), Error> {
+        let Some(best) = self.best.take() else { return Ok(()) };
+        let waiting = std::mem::take(&mut self.waiting);
+        for (index, place) in waiting.iter().enumerate() {
+            match index.cmp(&best) {
+                Ordering::Less => out(Role::Fence, &place)?,
+                Ordering::Equal => self.take(&place, out)?,
+                Ordering::Greater => self.waiting.push(&place),
+            }
         }
         Ok(())
     }
 
-    fn take_best(&mut self, out: &mut impl FnMut(&Pivot<'_>) -> Result<(), Error>) -> Result<(), Error> {
-        let mut best = std::mem::take(&mut self.best);
-        if let Some(pivot) = best.get(0) {
-            self.take(&pivot, out)?;
+    /// The same, and what lies behind the best become fences too.
+    fn take_waiting(&mut self, out: &mut Out<'_>) -> Result<(), Error> {
+        self.take_best(out)?;
+        for place in self.waiting.iter() {
+            out(Role::Fence, &place)?;
         }
-        best.clear();
-        self.best = best;
+        self.waiting.clear();
         Ok(())
     }
 
-    fn take(
-        &mut self,
-        pivot: &Pivot<'_>,
-        out: &mut impl FnMut(&Pivot<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        out(pivot)?;
+    fn take(&mut self, pivot: &Pivot<'_>, out: &mut Out<'_>) -> Result<(), Error> {
+        out(Role::Pivot, pivot)?;
         self.newest.clear();
         self.newest.extend_from_slice(pivot.separator.key);
         Ok(())

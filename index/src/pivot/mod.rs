@@ -16,6 +16,7 @@
 
 mod builder;
 mod choice;
+mod fence;
 mod node;
 mod packer;
 mod reader;

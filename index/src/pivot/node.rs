@@ -1,7 +1,7 @@
 //! One leaf of a `.bt`: its layout, and how it is searched. `packer` writes it.
 //!
 //! ```text
-//! header | code of each pivot | length of each body | a mark for every 16th pivot | bodies
+//! header | code of each pivot | length of each body | a mark for every 16th pivot | bodies | fences
 //! ```
 //!
 //! The separators of a leaf are front-coded: each stores how many bytes it shares with the one before it, and the
@@ -11,17 +11,25 @@
 //! the body looked at. So a search is a scan of two-byte numbers for the first that is not smaller, which processors do
 //! sixteen at a time without a wrong guess, and of the hundreds of bodies it reads two or three.
 //!
+//! Where a pivot has a span of several pages, the borders between them are there with their codes alone, the [fences](super::fence).
+//!
 //! Source: front coding after Bayer and Unterauer, *Prefix B-Trees*, 1977; searching by the shared lengths alone after
 //! Ferguson, *Bit-Tree*, 1992, and Lomet, *The evolution of effective B-tree*, 2001.
+
+use std::cmp::Ordering;
+use std::hint::black_box;
 
 use icecore_segments::bytes::{shared_len, take_varint, u16_at, u64_at, unzigzag};
 use icecore_segments::frame::PAGE_SIZE;
 use icecore_segments::span::{PageSpan, Pivot, Separator};
 use icecore_segments::step::BlockNumber;
 
+use super::fence::{self, FENCE_LEN, FENCES_MAX};
+
 pub(super) const FLAGS_AT: usize = 8;
 pub(super) const PIVOTS_AT: usize = 10;
 pub(super) const END_AT: usize = 12;
+pub(super) const FENCES_COUNT_AT: usize = 14;
 pub(super) const FIRST_PAGE_AT: usize = 16;
 pub(super) const LAST_PAGE_AT: usize = 24;
 pub(super) const BLOCK_BASE_AT: usize = 32;
@@ -78,6 +86,7 @@ pub(super) struct Leaf<'a> {
     marks_at: usize,
     bodies_at: usize,
     end: usize,
+    fences: usize,
     coarse: bool,
     wide: bool,
     pivots: usize,
@@ -108,7 +117,8 @@ impl<'a> Leaf<'a> {
         let lens_at = CODES_AT + 2 * pivots;
         let marks_at = lens_at + pivots * if wide { 2 } else { 1 };
         let (bodies_at, end) = (bodies_at(pivots, wide), usize::from(u16_at(page, END_AT)?));
-        if pivots == 0 || bodies_at > end || end > page.len() {
+        let fences = usize::from(u16_at(page, FENCES_COUNT_AT)?);
+        if pivots == 0 || bodies_at > end || end + FENCE_LEN * fences > page.len() {
             return None;
         }
         Some(Self {
@@ -117,6 +127,7 @@ impl<'a> Leaf<'a> {
             marks_at,
             bodies_at,
             end,
+            fences,
             coarse,
             wide,
             pivots,
@@ -141,18 +152,23 @@ impl<'a> Leaf<'a> {
     /// `None` when there is none, or the leaf is not what a builder writes.
     #[inline]
     pub(super) fn locate(&self, key: &[u8], at: BlockNumber) -> Option<PageSpan> {
+        // A search goes from the codes to the lengths to the bodies, each telling where in the next to look. The lengths are few
+        // enough to ask for all of them while the codes are scanned.
+        for line in self.page.get(self.lens_at..self.bodies_at).unwrap_or_default().chunks(64) {
+            black_box(line[0]);
+        }
         let (mut index, mut matched) = (0, 0);
-        loop {
+        let known = loop {
             // Where the key ends, every separator that goes on lies behind it: 0 is not above any byte.
             let known = matched.min(SHARED_MAX);
             let wanted = code(known, key.get(known).copied().unwrap_or(0));
             index = first_at_least(self.page, index, self.pivots, wanted).min(self.pivots);
             if index == self.pivots || self.code(index) != Some(wanted) {
-                break;
+                break known;
             }
-            let Side::Behind(agrees) = self.compare(index, key, at, known)? else { break };
+            let Side::Behind(agrees) = self.compare(index, key, at, known)? else { break known };
             (matched, index) = (agrees, index + 1);
-        }
+        };
         let (first, restart) = self.place(index.checked_sub(1)?)?;
         let last = if index == self.pivots {
             self.last_page
@@ -162,7 +178,44 @@ impl<'a> Leaf<'a> {
             let stop = self.body(index)?;
             stop.page.checked_sub(u64::from(stop.begins))?
         };
-        (first <= last).then_some(PageSpan { first, last, restart })
+        let span = PageSpan { first, last, restart };
+        match first.cmp(&last) {
+            Ordering::Less if index < self.pivots => self.narrow(span, index - 1, key, known),
+            Ordering::Less | Ordering::Equal => Some(span),
+            Ordering::Greater => None,
+        }
+    }
+
+    /// The pages of the span of a pivot that the fences leave to a key of which the first `known` bytes agree with the pivot.
+    fn narrow(&self, span: PageSpan, index: usize, key: &[u8], known: usize) -> Option<PageSpan> {
+        let fences = self.fences_of(span, index)?;
+        if fences.is_empty() {
+            return Some(span);
+        }
+        let (before, open) = fence::search(fences, key, known);
+        let restart = if before == 0 { span.restart } else { 0 };
+        let first = span.first + before;
+        Some(PageSpan { first, last: first + open, restart })
+    }
+
+    /// The fences between the pages of the span of a pivot; none where the leaf does not have them.
+    fn fences_of(&self, span: PageSpan, index: usize) -> Option<&'a [[u8; FENCE_LEN]]> {
+        // Every page of the leaf so far begins with a pivot or with a fence.
+        let begins = self.offset(index)?.1 + usize::from(self.len(index)?.0 >> 7);
+        let pages = span.first.checked_sub(self.first_page)? + u64::from(self.len(0)?.0 >> 7);
+        let from = usize::try_from(pages).ok()?.checked_sub(begins)?;
+        let count = (span.last - span.first) as usize;
+        if count > FENCES_MAX || from + count > self.fences {
+            return Some(&[]);
+        }
+        let (fences, _) = self.page.get(self.end + FENCE_LEN * from..)?.as_chunks();
+        fences.get(..count)
+    }
+
+    /// How many bytes a separator has in common with the one before it.
+    #[inline]
+    fn shared(&self, index: usize) -> Option<usize> {
+        127usize.checked_sub(usize::from(self.code(index)? >> 8))
     }
 
     #[inline]
@@ -286,7 +339,7 @@ impl<'a> Leaf<'a> {
     /// Calls `each` with every pivot in order. `None` when the leaf is not what a builder writes; the ordinals are not stored and are 0.
     pub(super) fn for_each(&self, mut each: impl FnMut(&Pivot<'_>) -> Option<()>) -> Option<()> {
         let (mut key, mut previous) = (Vec::new(), Vec::new());
-        let mut end = 0;
+        let (mut end, mut fences, mut first) = (0, 0, 0);
         for index in 0..self.pivots {
             let (offset, _) = self.offset(index)?;
             if offset != end {
@@ -294,7 +347,7 @@ impl<'a> Leaf<'a> {
             }
             end += self.len(index)?.1;
             let (body, code) = (self.body(index)?, self.code(index)?);
-            let shared = 127usize.checked_sub(usize::from(code >> 8))?;
+            let shared = self.shared(index)?;
             if shared > key.len() {
                 return None;
             }
@@ -311,9 +364,14 @@ impl<'a> Leaf<'a> {
                 return None;
             }
             let Body { page, restart, before, .. } = body;
+            let last = page.checked_sub(u64::from(body.begins && index > 0))?;
+            if index > 0 && last > first {
+                fences += self.fences_of(PageSpan { first, last, restart: 0 }, index - 1)?.len();
+            }
+            first = page;
             each(&Pivot { separator: Separator { key: &key, before }, page, restart, ordinal: 0 })?;
         }
-        (self.bodies_at + end == self.end).then_some(())
+        (self.bodies_at + end == self.end && fences == self.fences).then_some(())
     }
 }
 
@@ -443,10 +501,11 @@ mod tests {
             (FLAGS_AT, "flags: 1 coarse, 2 wide"),
             (PIVOTS_AT, "pivots `n`"),
             (END_AT, "end of the bodies"),
+            (FENCES_COUNT_AT, "fences"),
             (FIRST_PAGE_AT, "data page of the first pivot"),
             (LAST_PAGE_AT, "last data page of the last pivot's span"),
             (BLOCK_BASE_AT, "base of the blocks"),
-            (CODES_AT, "codes, lengths, marks, bodies"),
+            (CODES_AT, "codes, lengths, marks, bodies, fences"),
         ];
         crate::check_table("### Leaf of a `.bt`", &fields);
     }

@@ -5,10 +5,11 @@ use icecore_segments::frame::PAGE_SIZE;
 use icecore_segments::span::{Pivot, Separator};
 use icecore_segments::step::BlockNumber;
 
+use super::fence::{FENCE_LEN, FENCES_MAX, fence};
 use super::node::{
     BEGINS, BLOCK_BASE_AT, COARSE, CODES_AT, END_AT, EXTRA_BEFORE, EXTRA_EMPTY, EXTRA_ZEROS, EXTRAS,
-    FIRST_PAGE_AT, FLAGS_AT, LAST_PAGE_AT, MARK_EVERY, NARROW_LEN_MAX, PIVOTS_AT, SHARED_MAX, WIDE,
-    bodies_at, code,
+    FENCES_COUNT_AT, FIRST_PAGE_AT, FLAGS_AT, LAST_PAGE_AT, MARK_EVERY, NARROW_LEN_MAX, PIVOTS_AT,
+    SHARED_MAX, WIDE, bodies_at, code,
 };
 
 /// A run of zeros shorter than this is stored: leaving it out costs three bytes.
@@ -24,6 +25,12 @@ pub(super) struct LeafBuilder {
     /// What follows the pages in the bodies.
     bodies: Vec<u8>,
     newest: Vec<u8>,
+    /// The fences of the spans that are complete, and whether none of these spans is without.
+    fences: Vec<u16>,
+    fences_end: bool,
+    /// The fences behind the newest pivot, and the newest border, be it of a pivot or of a fence.
+    pending_fences: Vec<u16>,
+    border: Vec<u8>,
     first_page: u64,
     block_base: Option<BlockNumber>,
     /// Bytes of the pages in the bodies, should the leaf turn out coarse.
@@ -51,6 +58,23 @@ impl LeafBuilder {
         self.pivots.len() == 1
     }
 
+    /// Takes the border before a page that begins behind the newest pivot and before the next.
+    pub(super) fn fence(&mut self, separator: &Separator<'_>) {
+        let Separator { key, before } = *separator;
+        let shared = shared_len(key, &self.border).min(SHARED_MAX);
+        self.pending_fences.push(fence(key, shared, before.is_none()));
+        key.clone_into(&mut self.border);
+    }
+
+    /// How many fences the span of the newest pivot gets when `next` ends it.
+    fn fences_before(&self, next: &Pivot<'_>) -> usize {
+        let Some(last) = self.pivots.last() else { return 0 };
+        let inner = next.page - u64::from(next.restart == 0) - last.page;
+        // A page whose border was too long to be offered leaves the span without fences, and all spans behind it in the leaf.
+        let all = self.pending_fences.len() as u64 == inner && inner <= FENCES_MAX as u64;
+        if all && !self.fences_end { inner as usize } else { 0 }
+    }
+
     /// Takes the next pivot, or returns `false` and changes nothing when the leaf is full.
     pub(super) fn push(&mut self, pivot: &Pivot<'_>) -> bool {
         let Separator { key, before } = pivot.separator;
@@ -68,18 +92,29 @@ impl LeafBuilder {
         let wide = self.wide || body_len + 1 + page_len > NARROW_LEN_MAX;
         let (count, pages_len) = (self.pivots.len() + 1, self.pages_len + page_len);
         let extras_len = self.extras_len + usize::from(extras != 0);
-        let len =
-            bodies_at(count, wide) + self.bodies.len() + extras_len + if coarse { pages_len } else { 0 };
+        let fences = self.fences_before(pivot);
+        let len = bodies_at(count, wide)
+            + self.bodies.len()
+            + extras_len
+            + if coarse { pages_len } else { 0 }
+            + FENCE_LEN * (self.fences.len() + fences);
         if len > PAGE_SIZE {
             self.bodies.truncate(bodies_len);
             return false;
         }
         let flags = if begins { BEGINS } else { 0 } | if extras == 0 { 0 } else { EXTRAS };
         let code = code(shared, key.get(shared).copied().unwrap_or(0));
+        if fences > 0 {
+            self.fences.append(&mut self.pending_fences);
+        } else {
+            self.fences_end |= !regular;
+        }
+        self.pending_fences.clear();
         self.pivots.push(Packed { code, flags, extras, body_len, page: pivot.page });
         (self.first_page, self.block_base, self.pages_len) = (first_page, block_base, pages_len);
         (self.coarse, self.wide, self.extras_len) = (coarse, wide, extras_len);
         key.clone_into(&mut self.newest);
+        key.clone_into(&mut self.border);
         true
     }
 
@@ -113,15 +148,17 @@ impl LeafBuilder {
         }
         let flags = if self.coarse { COARSE } else { 0 } | if self.wide { WIDE } else { 0 };
         let codes: Vec<u8> = self.pivots.iter().flat_map(|pivot| pivot.code.to_le_bytes()).collect();
-        let items = [codes, lens, marks, bodies].concat();
-        let end = CODES_AT + items.len();
+        let end = CODES_AT + codes.len() + lens.len() + marks.len() + bodies.len();
+        let fences: Vec<u8> = self.fences.iter().flat_map(|fence| fence.to_le_bytes()).collect();
+        let items = [codes, lens, marks, bodies, fences].concat();
         page[FLAGS_AT..][..2].copy_from_slice(&flags.to_le_bytes());
         page[PIVOTS_AT..][..2].copy_from_slice(&(self.pivots.len() as u16).to_le_bytes());
         page[END_AT..][..2].copy_from_slice(&(end as u16).to_le_bytes());
         page[FIRST_PAGE_AT..][..8].copy_from_slice(&self.first_page.to_le_bytes());
         page[LAST_PAGE_AT..][..8].copy_from_slice(&last_page.to_le_bytes());
         page[BLOCK_BASE_AT..][..8].copy_from_slice(&self.block_base.unwrap_or(0).to_le_bytes());
-        page[CODES_AT..end].copy_from_slice(&items);
+        page[FENCES_COUNT_AT..][..2].copy_from_slice(&(self.fences.len() as u16).to_le_bytes());
+        page[CODES_AT..][..items.len()].copy_from_slice(&items);
         *self = Self::default();
     }
 }
