@@ -46,6 +46,13 @@ impl SplitMix64 {
         }
     }
 
+    /// Brings `items` into a random order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i as u64 + 1) as usize);
+        }
+    }
+
     /// Passes over what a [`fill`](Self::fill) of `len` bytes would draw, in constant time.
     #[inline]
     pub fn skip_fill(&mut self, len: usize) {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use icecore_tools::lookup::Mode;
 
-use crate::report::{Asked, FileReport, ModeReport, Report, columns, micros, mode_columns};
+use crate::report::{Asked, FileReport, ModeReport, Report, archive_lines, columns, micros, mode_columns};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -41,6 +41,10 @@ pub(crate) fn page(report: &Report) -> String {
     body.push_str("<h2>Every mode</h2>\n");
     let lines = report.files.iter().flat_map(|file| file.lookups.iter().map(|mode| mode_columns(file, mode)));
     table(&mut body, lines.collect());
+    if !report.archives.is_empty() {
+        body.push_str("<h2>Archives through the engine</h2>\n");
+        table(&mut body, archive_lines(report));
+    }
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\

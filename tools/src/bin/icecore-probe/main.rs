@@ -1,5 +1,6 @@
 //! Measures lookups in segment files, cold and warm, beside the disk's floor, for any density of the pivot index.
 
+mod archive;
 mod html;
 mod measure;
 mod report;
@@ -19,7 +20,8 @@ use report::{ProbeConditions, Report};
 
 /// Measure what lookups in segment files cost.
 ///
-/// Nothing is written into an archive: what a file lacks is built in a temporary folder.
+/// Each segment is measured by itself, and an archive as a whole too. Nothing is written into an archive: what a file lacks is built
+/// in a temporary folder.
 #[derive(Parser)]
 #[command(
     version,
@@ -43,6 +45,9 @@ struct Args {
     /// Look up keys that are not there, too.
     #[arg(long)]
     misses: bool,
+    /// How many threads read an archive at once, where all of it is in memory.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    threads: u32,
     /// Of an archive, only this domain.
     #[arg(long)]
     domain: Option<String>,
@@ -111,6 +116,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         keys: args.keys as usize,
         modes: args.mode.iter().map(|mode| mode.mode()).collect(),
         misses: args.misses,
+        threads: args.threads as usize,
         seed: args.seed,
         means: Means::detect(),
         temp: temp.path().to_owned(),
@@ -119,6 +125,10 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     for target in &targets {
         files.extend(measure::file(target, &plan)?);
     }
+    let mut archives = Vec::new();
+    for dir in args.paths.iter().filter(|path| path.is_dir()) {
+        archives.extend(archive::domains(dir, args.domain.as_deref(), &plan)?);
+    }
     let conditions = ProbeConditions {
         machine: Conditions::of(&targets[0].kv),
         evicted_by: plan.means,
@@ -126,7 +136,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         seed: plan.seed,
         clock: "warm: p50 of the clock's cost subtracted; cold: not subtracted",
     };
-    let report = Report { conditions, files };
+    let report = Report { conditions, files, archives };
     if let Some(path) = &args.html {
         std::fs::write(path, html::page(&report))
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;

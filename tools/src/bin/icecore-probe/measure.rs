@@ -16,10 +16,10 @@ use crate::sample;
 use crate::target::Target;
 
 /// Where files are evicted before every lookup, one in so many keys is asked for.
-const EACH_SHARE: usize = 10;
+pub(crate) const EACH_SHARE: usize = 10;
 
 /// How many keys are asked for warm, in keys asked for cold.
-const WARM_FACTOR: usize = 10;
+pub(crate) const WARM_FACTOR: usize = 10;
 
 /// In how many rounds lookups and touches of the floor take turns.
 const ROUNDS: usize = 10;
@@ -30,6 +30,8 @@ pub(crate) struct Plan {
     pub(crate) keys: usize,
     pub(crate) modes: Vec<Mode>,
     pub(crate) misses: bool,
+    /// How many read an archive at once.
+    pub(crate) threads: usize,
     pub(crate) seed: u64,
     pub(crate) means: Means,
     /// Where accessors are built.
@@ -101,7 +103,8 @@ fn asks(files: &SegmentFiles, plan: &Plan) -> Result<Vec<Asks>, Box<dyn Error>> 
     let mut present = sample::present(ladder.segment(), plan.keys * WARM_FACTOR, plan.seed)?;
     let mut asks = Vec::new();
     if plan.misses {
-        let warm = sample::absent(&mut ladder, &present, plan.seed)?;
+        let find = |ask: &Ask| ladder.find(ask, &mut ()).map(|found| found.is_some());
+        let warm = sample::absent(find, &present, u64::MAX, plan.seed)?;
         let cold = warm[..plan.keys.min(warm.len())].to_vec();
         asks.push(Asks { kind: Asked::Misses, cold, warm });
     }

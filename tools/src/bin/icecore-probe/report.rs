@@ -5,8 +5,11 @@ use std::io::{self, Write};
 use icecore_tools::evict::Means;
 use icecore_tools::floor::Floor;
 use icecore_tools::lookup::{Mode, SeriesSummary};
+use icecore_tools::spread::Summary;
 use icecore_tools::usage::Conditions;
 use serde::Serialize;
+
+use crate::archive::{Measured, State};
 
 /// All of it.
 #[derive(Serialize)]
@@ -14,6 +17,8 @@ pub(crate) struct Report {
     pub(crate) conditions: ProbeConditions,
     /// One for each file and density.
     pub(crate) files: Vec<FileReport>,
+    /// One for each domain of each archive.
+    pub(crate) archives: Vec<ArchiveReport>,
 }
 
 /// Under which conditions it was measured.
@@ -70,6 +75,37 @@ pub(crate) struct ModeReport {
     /// The distribution of the time, for drawing.
     #[serde(skip)]
     pub(crate) curve: Vec<(u64, f64)>,
+}
+
+/// A domain of an archive, asked through the engine.
+#[derive(Serialize)]
+pub(crate) struct ArchiveReport {
+    pub(crate) archive: String,
+    pub(crate) domain: String,
+    pub(crate) segments: usize,
+    pub(crate) entries: u64,
+    pub(crate) lookups: Vec<ArchiveSeries>,
+}
+
+/// The lookups in a domain of an archive in one state.
+#[derive(Serialize)]
+pub(crate) struct ArchiveSeries {
+    pub(crate) asked: Asked,
+    pub(crate) in_memory: State,
+    pub(crate) threads: usize,
+    pub(crate) found: u64,
+    pub(crate) time_ns: Summary,
+    /// How often a lookup waited for the disk.
+    pub(crate) faults: Summary,
+    pub(crate) pages_read: Summary,
+}
+
+impl ArchiveSeries {
+    pub(crate) fn new((asked, in_memory, threads, measured): (Asked, State, usize, Measured)) -> Self {
+        let (found, time_ns) = (measured.found, measured.time.summary());
+        let (faults, pages_read) = (measured.waits.summary(), measured.pages.summary());
+        Self { asked, in_memory, threads, found, time_ns, faults, pages_read }
+    }
 }
 
 impl FileReport {
@@ -135,6 +171,38 @@ pub(crate) fn mode_columns(file: &FileReport, mode: &ModeReport) -> Vec<(&'stati
     ]
 }
 
+/// The columns of the line of an archive in one state.
+pub(crate) fn archive_columns(
+    archive: &ArchiveReport,
+    series: &ArchiveSeries,
+) -> Vec<(&'static str, String)> {
+    let ArchiveSeries { time_ns: time, faults, pages_read: pages, .. } = series;
+    vec![
+        ("archive", archive.archive.rsplit('/').next().unwrap_or(&archive.archive).to_owned()),
+        ("domain", archive.domain.clone()),
+        ("segments", archive.segments.to_string()),
+        ("in memory", format!("{:?}", series.in_memory).to_lowercase()),
+        ("threads", series.threads.to_string()),
+        ("keys", format!("{} {:?}", time.count, series.asked).to_lowercase()),
+        ("p50 us", micros(time.p50)),
+        ("p90", micros(time.p90)),
+        ("p99", micros(time.p99)),
+        ("max", micros(time.max)),
+        ("faults mean", format!("{:.3}", faults.mean)),
+        ("p99", faults.p99.to_string()),
+        ("max", faults.max.to_string()),
+        ("pages", format!("{:.2}", pages.mean)),
+    ]
+}
+
+/// The lines of all archives.
+pub(crate) fn archive_lines(report: &Report) -> Vec<Vec<(&'static str, String)>> {
+    let lines = |archive: &'_ ArchiveReport| -> Vec<_> {
+        archive.lookups.iter().map(|series| archive_columns(archive, series)).collect()
+    };
+    report.archives.iter().flat_map(lines).collect()
+}
+
 /// Nanoseconds as microseconds, three digits.
 pub(crate) fn micros(nanos: u64) -> String {
     let micros = nanos as f64 / 1e3;
@@ -157,7 +225,15 @@ impl Report {
         )?;
         let lines =
             self.files.iter().flat_map(|file| file.lookups.iter().map(|mode| mode_columns(file, mode)));
-        table(&mut out, lines.collect())
+        table(&mut out, lines.collect())?;
+        if self.archives.is_empty() {
+            return Ok(());
+        }
+        writeln!(
+            out,
+            "\nthrough the engine, all segments of a domain; resident: all accessors in memory; each: nothing in memory before each lookup\n"
+        )?;
+        table(&mut out, archive_lines(self))
     }
 }
 

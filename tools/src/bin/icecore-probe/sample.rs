@@ -2,8 +2,9 @@
 
 use icecore::storage::Mapping;
 use icecore_segments::span::PageSpan;
+use icecore_segments::step::BlockNumber;
 use icecore_segments::{Cursor, Entry, EntrySource, Error, Segment};
-use icecore_tools::lookup::{self, Ask, Ladder};
+use icecore_tools::lookup::Ask;
 use icecore_tools::workload::SplitMix64;
 
 /// How often a key is changed before one that is absent is given up: short keys may all be there.
@@ -39,18 +40,23 @@ fn stand(cursor: &Cursor<'_, Mapping>) -> Option<Ask> {
     Some(Ask { key: key.to_vec(), at: block })
 }
 
-/// Keys beside those of `asks` that the segment does not have: the second half of their bytes is random.
+/// Keys beside those of `asks` that `find` does not find at `at`: the second half of their bytes is random.
 ///
 /// Fewer than `asks` where the keys are so short that most of them are there.
-pub(crate) fn absent(ladder: &mut Ladder, asks: &[Ask], seed: u64) -> Result<Vec<Ask>, lookup::Error> {
+pub(crate) fn absent<E>(
+    mut find: impl FnMut(&Ask) -> Result<bool, E>,
+    asks: &[Ask],
+    at: BlockNumber,
+    seed: u64,
+) -> Result<Vec<Ask>, E> {
     let mut random = SplitMix64::new(seed.wrapping_add(1));
     let mut absent = Vec::with_capacity(asks.len());
     for ask in asks {
-        let mut ask = Ask { key: ask.key.clone(), at: u64::MAX };
+        let mut ask = Ask { key: ask.key.clone(), at };
         let half = ask.key.len() / 2;
         for _ in 0..TRIES {
             random.fill(&mut ask.key[half..]);
-            if ladder.find(&ask, &mut ())?.is_none() {
+            if !find(&ask)? {
                 absent.push(ask);
                 break;
             }

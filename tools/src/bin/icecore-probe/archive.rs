@@ -1,0 +1,214 @@
+//! Measures lookups in a domain of an archive as a whole, through the engine: what a hit and a miss cost over all its segments, cold
+//! and warm, by one reader and by many.
+
+use std::error::Error;
+use std::fs;
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
+use std::thread;
+use std::time::Instant;
+
+use icecore::storage::os::OsStorage;
+use icecore::storage::{Access, Storage};
+use icecore::{Reader, SegmentInfo};
+use icecore_segments::Segment;
+use icecore_tools::evict::PAGE_SIZE;
+use icecore_tools::floor::clock_cost;
+use icecore_tools::lookup::Ask;
+use icecore_tools::spread::Spread;
+use icecore_tools::usage::thread_faults;
+use icecore_tools::workload::SplitMix64;
+use serde::Serialize;
+
+use crate::measure::{EACH_SHARE, Plan, WARM_FACTOR};
+use crate::report::{ArchiveReport, ArchiveSeries, Asked};
+use crate::sample;
+
+/// What of the domain's files is in memory before a lookup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum State {
+    /// The accessors of all segments.
+    Resident,
+    /// Nothing; all is evicted before every lookup and the archive opened again, which is not timed.
+    Each,
+    /// Everything.
+    Warm,
+}
+
+/// What is asked for, by whether it is there.
+type AskSets = Vec<(Asked, Vec<Ask>)>;
+
+/// A domain of an archive.
+struct Probed {
+    dir: PathBuf,
+    domain: String,
+    segments: Vec<SegmentInfo>,
+}
+
+/// The report of each domain of an archive that has segments, or of the one asked for.
+pub(crate) fn domains(
+    dir: &Path,
+    only: Option<&str>,
+    plan: &Plan,
+) -> Result<Vec<ArchiveReport>, Box<dyn Error>> {
+    let reader = Reader::open(dir)?;
+    let names = reader.domains().iter().map(|domain| domain.name.clone());
+    let names: Vec<String> = names.filter(|name| only.is_none_or(|only| only == name)).collect();
+    let segments = reader.segments();
+    drop(reader);
+    let mut reports = Vec::new();
+    for domain in names {
+        let of_domain = segments.iter().filter(|segment| segment.domain == domain && segment.entries > 0);
+        let probed = Probed { dir: dir.to_owned(), segments: of_domain.cloned().collect(), domain };
+        if !probed.segments.is_empty() {
+            reports.push(probed.measure(plan)?);
+        }
+    }
+    Ok(reports)
+}
+
+impl Probed {
+    fn measure(&self, plan: &Plan) -> Result<ArchiveReport, Box<dyn Error>> {
+        let mut lookups = Vec::new();
+        for (asked, asks) in self.asks(plan)? {
+            let cold = &asks[..asks.len().div_ceil(WARM_FACTOR)];
+            lookups.push((asked, State::Resident, 1, self.resident(cold, plan)?));
+            lookups.push((asked, State::Each, 1, self.each(&cold[..cold.len().div_ceil(EACH_SHARE)], plan)?));
+            lookups.push((asked, State::Warm, 1, self.warm(&asks, 1)?));
+            lookups.push((asked, State::Warm, plan.threads, self.warm(&asks, plan.threads)?));
+        }
+        Ok(ArchiveReport {
+            archive: self.dir.display().to_string(),
+            domain: self.domain.clone(),
+            segments: self.segments.len(),
+            entries: self.segments.iter().map(|segment| segment.entries).sum(),
+            lookups: lookups.into_iter().map(ArchiveSeries::new).collect(),
+        })
+    }
+
+    /// Keys of all segments, of each as many as its share of the entries; and keys that no segment has.
+    fn asks(&self, plan: &Plan) -> Result<AskSets, Box<dyn Error>> {
+        let count = plan.keys * WARM_FACTOR;
+        let entries: u64 = self.segments.iter().map(|segment| segment.entries).sum();
+        let mut hits = Vec::with_capacity(count);
+        let first = Reader::open(&self.dir)?.range().map_or(0, |(first, _)| first);
+        for (number, segment) in self.segments.iter().enumerate() {
+            let share = (count as u64 * segment.entries).div_ceil(entries) as usize;
+            let mapping = OsStorage.map(&self.dir.join(&segment.files[0]), Access::Random)?;
+            hits.extend(sample::present(&Segment::open(mapping)?, share, plan.seed + number as u64)?);
+        }
+        // Pruning keeps versions that are older than the first block that is answered.
+        hits.iter_mut().for_each(|ask| ask.at = ask.at.max(first));
+        SplitMix64::new(plan.seed).shuffle(&mut hits);
+        if !plan.misses {
+            return Ok(vec![(Asked::Hits, hits)]);
+        }
+        let latest = Reader::open(&self.dir)?.latest()?;
+        let find = |ask: &Ask| latest.lookup(&self.domain, &ask.key).map(|found| found.is_some());
+        let misses = sample::absent(find, &hits, latest.block(), plan.seed)?;
+        Ok(vec![(Asked::Hits, hits), (Asked::Misses, misses)])
+    }
+
+    /// The `.kv` files, or the accessors.
+    fn files(&self, accessors: bool) -> impl Iterator<Item = PathBuf> {
+        let kinds = if accessors { 1..3 } else { 0..1 };
+        let files = self.segments.iter().flat_map(move |segment| &segment.files[kinds.clone()]);
+        files.map(|file| self.dir.join(file))
+    }
+
+    fn evict(&self, accessors: bool, plan: &Plan) -> Result<(), Box<dyn Error>> {
+        for path in self.files(accessors) {
+            plan.means.evict(&path)?;
+        }
+        Ok(())
+    }
+
+    /// Cold pages under accessors that are in memory and mapped.
+    fn resident(&self, asks: &[Ask], plan: &Plan) -> Result<Measured, Box<dyn Error>> {
+        for path in self.files(true) {
+            black_box(fs::read(path)?);
+        }
+        self.evict(false, plan)?;
+        let reader = Reader::open(&self.dir)?;
+        let mut measured = Measured::default();
+        for ask in asks {
+            measured.lookup(&reader, &self.domain, ask)?;
+        }
+        Ok(measured)
+    }
+
+    fn each(&self, asks: &[Ask], plan: &Plan) -> Result<Measured, Box<dyn Error>> {
+        let mut measured = Measured::default();
+        for ask in asks {
+            self.evict(false, plan)?;
+            self.evict(true, plan)?;
+            measured.lookup(&Reader::open(&self.dir)?, &self.domain, ask)?;
+        }
+        Ok(measured)
+    }
+
+    /// By `threads` readers at once, each with all keys from another place on.
+    fn warm(&self, asks: &[Ask], threads: usize) -> Result<Measured, Box<dyn Error>> {
+        let reader = Reader::open(&self.dir)?;
+        for path in self.files(false).chain(self.files(true)) {
+            let mapping = OsStorage.map(&path, Access::Sequential)?;
+            mapping.as_ref().iter().step_by(PAGE_SIZE as usize).for_each(|byte| _ = black_box(*byte));
+        }
+        for ask in asks {
+            black_box(reader.at(ask.at)?.lookup(&self.domain, &ask.key)?);
+        }
+        let clock_ns = clock_cost().quantile(0.5);
+        let begin = Barrier::new(threads);
+        let read = &|thread: usize| {
+            let mut measured = Measured { clock_ns, ..Measured::default() };
+            let (late, early) = asks.split_at(asks.len() * thread / threads);
+            begin.wait();
+            early.iter().chain(late).try_for_each(|ask| measured.lookup(&reader, &self.domain, ask))?;
+            Ok::<_, icecore::Error>(measured)
+        };
+        let mut all = Measured::default();
+        thread::scope(|scope| {
+            let readers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || read(thread))).collect();
+            readers.into_iter().try_for_each(|reader| {
+                all.add(&reader.join().expect("a reader does not panic")?);
+                Ok::<_, icecore::Error>(())
+            })
+        })?;
+        Ok(all)
+    }
+}
+
+/// Lookups through the engine.
+#[derive(Default)]
+pub(crate) struct Measured {
+    clock_ns: u64,
+    pub(crate) found: u64,
+    pub(crate) time: Spread,
+    pub(crate) waits: Spread,
+    pub(crate) pages: Spread,
+}
+
+impl Measured {
+    fn lookup(&mut self, reader: &Reader, domain: &str, ask: &Ask) -> Result<(), icecore::Error> {
+        let view = reader.at(ask.at)?;
+        let before = thread_faults();
+        let start = Instant::now();
+        let found = black_box(view.lookup(domain, &ask.key)?);
+        let time = start.elapsed().as_nanos() as u64;
+        let faults = thread_faults() - before;
+        self.found += u64::from(found.is_some());
+        self.time.record(time.saturating_sub(self.clock_ns));
+        self.waits.record(faults.waits());
+        self.pages.record(faults.pages_read.max(faults.major));
+        Ok(())
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.found += other.found;
+        self.time.add(&other.time);
+        self.waits.add(&other.waits);
+        self.pages.add(&other.pages);
+    }
+}
