@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use icecore_tools::usage::{Conditions, load_average};
+use icecore_tools::workload::SplitMix64;
 use serde::{Deserialize, Serialize};
 
 use crate::child::{Work, spawn};
@@ -113,6 +114,8 @@ fn names() -> Vec<&'static str> {
 pub(crate) struct Task {
     peer: String,
     dir: PathBuf,
+    /// A file on the same disk, for touches of its pages.
+    reference: PathBuf,
     entries: u64,
     lookups: usize,
     cold_lookups: usize,
@@ -154,6 +157,9 @@ struct FilesConditions {
     load_average: [Option<f64>; 2],
 }
 
+/// Many times as many pages as are touched.
+const REFERENCE_BYTES: usize = 256 << 20;
+
 const CLOCK: &str = "each lookup timed alone; warm: lowest p50 of 3 passes, the p50 of the clock's cost subtracted; cold: one pass";
 
 /// Measures and prints.
@@ -162,6 +168,8 @@ pub(crate) fn run(args: &FilesArgs) -> Outcome {
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = tempfile::Builder::new().prefix("icecore-peers").tempdir_in(&parent)?;
     let cache = args.cache_mib << 20;
+    let reference = folder.path().join("reference");
+    write_reference(&reference)?;
     let mut reports = Vec::new();
     for peer in peers(cache).iter().filter(|peer| is_asked_for(&args.peers, peer.name())) {
         eprintln!("{}", peer.name());
@@ -170,6 +178,7 @@ pub(crate) fn run(args: &FilesArgs) -> Outcome {
         let task = Task {
             peer: peer.name().to_owned(),
             dir: dir.clone(),
+            reference: reference.clone(),
             entries: args.entries,
             lookups: args.lookups,
             cold_lookups: args.cold_lookups,
@@ -197,6 +206,13 @@ pub(crate) fn run(args: &FilesArgs) -> Outcome {
     }
     table::print(&conditions, &reports);
     Ok(())
+}
+
+/// Writes the file whose pages are touched: of random bytes, so that no file system makes holes of them.
+fn write_reference(path: &Path) -> Outcome {
+    let mut bytes = vec![0; REFERENCE_BYTES];
+    SplitMix64::new(1).fill(&mut bytes);
+    Ok(fs::write(path, bytes)?)
 }
 
 fn is_asked_for(wanted: &[String], name: &str) -> bool {

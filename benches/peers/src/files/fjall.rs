@@ -7,7 +7,7 @@ use std::path::Path;
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
-use super::{Block, Key, Lookup, Peer, versioned};
+use super::{Block, GROUP_CHANGES, Key, Lookup, Peer, in_sorted_groups, versioned};
 use crate::Outcome;
 
 const KEYSPACE: &str = "storage";
@@ -33,26 +33,25 @@ impl Peer for Fjall {
     fn settings(&self) -> String {
         format!(
             "fjall 3.1; key + inverted block, the first entry of range(); default keyspace (4 KiB blocks, LZ4 from level 2 on, leveled); \
-             {} MiB block cache; a batch per block, journal persisted at the end; compact: memtable flushed, major_compact",
+             {} MiB block cache; ingestions of {GROUP_CHANGES} or more sorted changes, its means for bulk loads; compact: major_compact",
             self.cache >> 20
         )
     }
 
     fn load(&self, dir: &Path, blocks: &mut dyn Iterator<Item = Block>) -> Outcome {
         let (db, keyspace) = self.database(dir)?;
-        for Block { height, changes } in blocks {
-            let mut batch = db.batch();
-            for change in &changes {
-                batch.insert(&keyspace, versioned(&change.key, height), change.value.as_ref());
+        in_sorted_groups(blocks, GROUP_CHANGES, |group| {
+            let mut ingestion = keyspace.start_ingestion()?;
+            for (key, block, value) in group {
+                ingestion.write(versioned(key, *block), value.as_ref())?;
             }
-            batch.commit()?;
-        }
+            Ok(ingestion.finish()?)
+        })?;
         Ok(db.persist(PersistMode::SyncAll)?)
     }
 
     fn compact(&self, dir: &Path) -> Outcome {
         let (_db, keyspace) = self.database(dir)?;
-        keyspace.rotate_memtable_and_wait()?;
         Ok(keyspace.major_compact()?)
     }
 

@@ -45,7 +45,7 @@ pub(crate) struct Loaded {
 pub(crate) struct Cold {
     /// Opening the store with all files evicted.
     pub(crate) opening: Opening,
-    /// One touch of a random 4 KiB page of the store's largest file, evicted and mapped: p50, in nanoseconds.
+    /// One touch of a random 4 KiB page of another file on the same disk, evicted and mapped: p50, in nanoseconds.
     pub(crate) touch_p50_ns: u64,
 }
 
@@ -104,13 +104,13 @@ pub(crate) fn ask_cold(task: &Task) -> Outcome<(Cold, Vec<Row>)> {
     let peer = task.peer()?;
     let workload = Workload::new(task.entries);
     let mut bench = Bench { peer: &*peer, dir: &task.dir, means: Means::detect(), rows: Vec::new() };
-    let touch_p50_ns = bench.touch_p50_ns(task.cold_lookups)?;
+    let touches = cold_touches(&task.reference, bench.means, task.cold_lookups, 1)?;
     let opening = bench.cold("past", &workload.past_apart(1, task.cold_lookups))?;
     bench.cold("early", &workload.early(1, task.cold_lookups))?;
     bench.cold("unknown", &workload.unknown(1, task.cold_lookups))?;
     bench.each("past", &workload.past_apart(2, task.each_lookups))?;
     bench.each("unknown", &workload.unknown(2, task.each_lookups))?;
-    Ok((Cold { opening, touch_p50_ns }, bench.rows))
+    Ok((Cold { opening, touch_p50_ns: touches.time.quantile(0.5) }, bench.rows))
 }
 
 /// Asks the store of a task with everything in memory.
@@ -196,13 +196,6 @@ impl Bench<'_> {
         }
         Ok(())
     }
-
-    fn touch_p50_ns(&self, touches: usize) -> Outcome<u64> {
-        let files = files_in(self.dir)?;
-        let len = |path: &&PathBuf| fs::metadata(path).map_or(0, |metadata| metadata.len());
-        let largest = files.iter().max_by_key(len).ok_or("the store has no file")?;
-        Ok(cold_touches(largest, self.means, touches, 1)?.time.quantile(0.5))
-    }
 }
 
 /// Takes what opening a store costs.
@@ -238,7 +231,9 @@ impl Series {
     /// Asks all questions and fails on the first wrong answer.
     fn ask(&mut self, lookup: &mut dyn Lookup, questions: &[Question], clock_ns: u64) -> Outcome {
         let mut value = Vec::with_capacity(64);
-        let (io, faults) = (ProcessIo::now()?, process_faults());
+        let (before, io, faults) = (ProcessIo::now()?, ProcessIo::now()?, process_faults());
+        // Asking for the number of calls makes some.
+        let own_calls = io.read_calls - before.read_calls;
         for question in questions {
             value.clear();
             let start = Instant::now();
@@ -252,7 +247,7 @@ impl Series {
         }
         let (io_after, faults) = (ProcessIo::now()?, process_faults() - faults);
         self.read_bytes += io_after.read_bytes - io.read_bytes;
-        self.read_calls += (io_after.read_calls - io.read_calls).saturating_sub(ProcessIo::OWN_CALLS);
+        self.read_calls += (io_after.read_calls - io.read_calls).saturating_sub(own_calls);
         self.major_faults += faults.major;
         Ok(())
     }
@@ -284,9 +279,6 @@ struct ProcessIo {
 }
 
 impl ProcessIo {
-    /// The calls that [`now`](Self::now) makes itself after it has taken the count: the read of the text and that of its end.
-    const OWN_CALLS: u64 = 2;
-
     fn now() -> Outcome<Self> {
         let text = fs::read_to_string("/proc/self/io")?;
         let field = |name: &str| {

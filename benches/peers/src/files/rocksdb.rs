@@ -106,7 +106,7 @@ impl Peer for RocksDb {
         format!(
             "rocksdb 0.25 (RocksDB 11.8); key + inverted block, prefix extractor of the key, one iterator with prefix_same_as_start; \
              Ribbon filter {FILTER_BITS} bits per key, no whole-key filtering; LZ4, zstd at the bottom; {tables}; {} MiB HyperClockCache; \
-             a WriteBatch per block with WAL, not synced; flushed at the end; compact: compact_range, bottommost forced",
+             a WriteBatch per block without WAL, flushed at the end; compact: compact_range, bottommost forced",
             self.cache >> 20
         )
     }
@@ -114,7 +114,8 @@ impl Peer for RocksDb {
     fn load(&self, dir: &Path, blocks: &mut dyn Iterator<Item = Block>) -> Outcome {
         let db = rocksdb::DB::open(&self.options(), dir)?;
         let mut write = WriteOptions::default();
-        write.set_sync(false);
+        // Nothing has to be durable before the flush at the end.
+        write.disable_wal(true);
         for Block { height, changes } in blocks {
             let mut batch = WriteBatch::default();
             for change in &changes {

@@ -8,6 +8,7 @@ use std::path::Path;
 use akd::append_only_zks::InsertMode;
 use akd::storage::StorageManager;
 use akd::storage::memory::AsyncInMemoryDatabase;
+use akd::storage::types::DbRecord;
 use akd::{
     Azks, AzksElement, AzksParallelismConfig, AzksValue, ExampleLabel, ExperimentalConfiguration, NodeLabel,
 };
@@ -57,6 +58,7 @@ impl Peer for Akd {
                 parallelism,
             );
             runtime.block_on(insert)?;
+            runtime.block_on(storage.set(DbRecord::Azks(azks.clone())))?;
             runtime.block_on(storage.commit_transaction())?;
             let root = runtime.block_on(azks.get_root_hash::<Configuration, _>(&storage))?;
             run.applied(root)?;

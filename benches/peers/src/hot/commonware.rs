@@ -30,8 +30,11 @@ const PAGE_BYTES: NonZeroU16 = page_size(BLOB_PAGE_SIZE);
 const CHUNK_BYTES: usize = 32;
 const INIT_CACHE: NonZeroUsize = NZUsize!(1 << 18);
 
-/// Half a GiB, where the benchmarks have 2 MiB: more than the log of 2^20 keys.
-const CACHE_PAGES: NonZeroUsize = NZUsize!(1 << 17);
+/// The keys to a page of the cache, 256 bytes each: more than the log of a run. It is allocated at once.
+const KEYS_PER_PAGE: u64 = 16;
+
+/// The cache of the benchmarks, the least.
+const CACHE_PAGES_MIN: NonZeroUsize = NZUsize!(512);
 
 /// What a database can prove.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,7 +62,7 @@ impl Peer for Commonware {
         match self.proofs {
             Proofs::AnyValue => {
                 "commonware-storage 2026.10, qmdb::any::unordered::fixed over mmb; SHA-256 (as its benchmarks); key = SHA-256 of the key; Rayon strategy with \
-                 the threads; 512 MiB page cache; merkleize + apply_batch, no commit: written to the log, not synced; proofs of any value ever, none of absence"
+                 the threads; 256 bytes of page cache per key; merkleize + apply_batch, no commit: written to the log, not synced; proofs of any value ever, none of absence"
             }
             Proofs::CurrentValue => {
                 "commonware-storage 2026.10, qmdb::current::ordered::fixed over mmb; as commonware-any, with proofs of the current value and of absence"
@@ -75,9 +78,11 @@ impl Peer for Commonware {
         let config =
             Config::new().with_storage_directory(dir.join("commonware")).with_worker_threads(threads);
         let threads = NonZeroUsize::new(threads).ok_or("a tree needs a thread")?;
+        let pages = NonZeroUsize::new((run.keys() / KEYS_PER_PAGE) as usize).unwrap_or(CACHE_PAGES_MIN);
+        let page_cache = CacheRef::new(PAGE_BYTES, pages.max(CACHE_PAGES_MIN));
         Runner::new(config).start(async |context| match self.proofs {
             Proofs::AnyValue => {
-                let config = any_config(&context, threads);
+                let config = any_config(&context, threads, page_cache);
                 let db = AnyDb::<Family, Context, Digest, Digest, Sha256, EightCap, Rayon>::init(
                     context.child("storage"),
                     config,
@@ -86,7 +91,7 @@ impl Peer for Commonware {
                 update(db.await?, run).await
             }
             Proofs::CurrentValue => {
-                let config = current_config(&context, threads);
+                let config = current_config(&context, threads, page_cache);
                 let db =
                     CurrentDb::<Family, Context, Digest, Digest, Sha256, EightCap, CHUNK_BYTES, Rayon>::init(
                         context.child("storage"),
@@ -139,8 +144,7 @@ fn journal_config(page_cache: CacheRef) -> JournalConfig {
     }
 }
 
-fn any_config(context: &Context, threads: NonZeroUsize) -> AnyConfig<EightCap, Rayon> {
-    let page_cache = CacheRef::new(PAGE_BYTES, CACHE_PAGES);
+fn any_config(context: &Context, threads: NonZeroUsize, page_cache: CacheRef) -> AnyConfig<EightCap, Rayon> {
     AnyConfig {
         merkle_config: merkle_config(context, threads, page_cache.clone()),
         journal_config: journal_config(page_cache),
@@ -151,8 +155,11 @@ fn any_config(context: &Context, threads: NonZeroUsize) -> AnyConfig<EightCap, R
     }
 }
 
-fn current_config(context: &Context, threads: NonZeroUsize) -> CurrentConfig<EightCap, Rayon> {
-    let page_cache = CacheRef::new(PAGE_BYTES, CACHE_PAGES);
+fn current_config(
+    context: &Context,
+    threads: NonZeroUsize,
+    page_cache: CacheRef,
+) -> CurrentConfig<EightCap, Rayon> {
     CurrentConfig {
         merkle_config: merkle_config(context, threads, page_cache.clone()),
         journal_config: journal_config(page_cache),
