@@ -121,7 +121,7 @@ impl Peer for RocksDb {
             for change in &changes {
                 batch.put(versioned(&change.key, height), change.value);
             }
-            db.write_opt(&batch, &write)?;
+            db.write_opt(batch, &write)?;
         }
         let mut flush = FlushOptions::default();
         flush.set_wait(true);
