@@ -36,8 +36,7 @@ impl LiveSegment {
         let mut cursor = self.kv.view().cursor();
         cursor.seek_in(span, key, BlockNumber::MAX).map_err(|e| self.kv.error(e))?;
         while let Some(entry) = cursor.entry().filter(|entry| entry.key == key) {
-            let value = entry.value.load().map_err(|e| self.kv.error(e))?;
-            found.push((entry.block, value.map(std::borrow::Cow::into_owned)));
+            found.push((entry.block, self.load(&entry.value)?));
             cursor.next().map_err(|e| self.kv.error(e))?;
         }
         Ok(())

@@ -4,15 +4,16 @@
 //! When a change replaces a file, the file is marked obsolete and removed by whoever lets go of it last, as long as the
 //! writer that marked it is there; after that, by the next writer.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use icecore_index::{ExistenceFilter, PivotIndex};
-use icecore_segments::Segment;
 use icecore_segments::checksum::Checksum;
 use icecore_segments::frame::{FileSummary, Kind};
 use icecore_segments::step::BlockNumber;
+use icecore_segments::{Segment, Value};
 use parking_lot::Mutex;
 
 use crate::error::Error;
@@ -132,6 +133,16 @@ impl LiveSegment {
     ) -> Self {
         let blocks = directory.config.step_len.blocks(record.steps);
         Self { record, blocks, kv, bt, kvei }
+    }
+
+    /// The bytes of a value of this segment, `None` for a deletion.
+    ///
+    /// A value outside its page is fetched as a whole first: a mapping for random reading would bring it page by page, each waited for.
+    pub(crate) fn load(&self, value: &Value<'_>) -> Result<Option<Vec<u8>>, Error> {
+        if let Value::Overflow(blob) = value {
+            self.kv.view().data().advise_fetch(blob.file_range());
+        }
+        Ok(value.load().map_err(|e| self.kv.error(e))?.map(Cow::into_owned))
     }
 
     /// Whether a key lies between the first and the last key, so that the files are worth asking.

@@ -7,7 +7,6 @@
 //! Nobody waits twice where waiting once will do: the filters of several segments are asked for together, from the disk when this
 //! process never read their pages and from memory otherwise; so are filter and leaf of a segment that is alone.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -173,8 +172,7 @@ impl LiveSegment {
         PAGE.with_borrow_mut(|buf| {
             let version = segment.get_in(span, key, at, buf).map_err(|e| self.kv.error(e))?;
             let Some(version) = version else { return Ok(None) };
-            let value = version.value.load().map_err(|e| self.kv.error(e))?;
-            Ok(Some((version.block, value.map(Cow::into_owned))))
+            Ok(Some((version.block, self.load(&version.value)?)))
         })
     }
 }

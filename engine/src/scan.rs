@@ -355,8 +355,7 @@ impl Walk<'_> {
         for steps in 0.. {
             let Some(entry) = self.cursor.entry().filter(|entry| entry.key == key) else { return Ok(None) };
             if entry.block <= at {
-                let value = entry.value.load().map_err(|e| self.segment.kv.error(e))?;
-                return Ok(Some((entry.block, value.map(std::borrow::Cow::into_owned))));
+                return Ok(Some((entry.block, self.segment.load(&entry.value)?)));
             }
             if steps == STEPS_MAX {
                 self.seek(key, at)?;

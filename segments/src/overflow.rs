@@ -8,6 +8,8 @@ use std::io::{self, Read, Write};
 
 use zstd::zstd_safe::{CCtx, CParameter, compress_bound};
 
+use std::ops::Range;
+
 use crate::bytes::{u32_at, u64_at};
 use crate::checksum::crc64;
 use crate::entry::{VALUE_INLINE_MAX, VALUE_LEN_MAX};
@@ -45,6 +47,11 @@ impl<'a> Blob<'a> {
     /// The bytes as they lie in the file.
     pub fn stored(&self) -> &'a [u8] {
         self.stored
+    }
+
+    /// The bytes of the file that it takes: what to have fetched before it is loaded.
+    pub fn file_range(&self) -> Range<u64> {
+        self.offset..self.offset + self.stored.len() as u64
     }
 
     /// The length of the value in bytes.

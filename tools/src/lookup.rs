@@ -24,7 +24,7 @@ use icecore::storage::os::OsStorage;
 use icecore::storage::{Access, Mapping, Storage};
 use icecore_index::{ExistenceFilter, KeyHash, PivotIndex};
 use icecore_segments::step::BlockNumber;
-use icecore_segments::{PageBuf, Segment};
+use icecore_segments::{PageBuf, Segment, Value};
 use serde::Serialize;
 
 use crate::build::SegmentFiles;
@@ -220,6 +220,9 @@ impl Ladder {
                 segment.data().advise_fetch(segment.file_range(span));
             }
             let Some(version) = segment.get_in(span, &ask.key, ask.at, buf)? else { return Ok(None) };
+            if let Value::Overflow(blob) = &version.value {
+                segment.data().advise_fetch(blob.file_range());
+            }
             Ok(Some((version.block, version.value.load()?.map(std::borrow::Cow::into_owned))))
         });
         found.map_err(|source| Error::file(&files.kv, source))

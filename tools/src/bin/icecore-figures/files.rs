@@ -5,10 +5,12 @@
 //! | [`sizes`] | segment files built from the dataset, all entries at one block: bytes, and how fast they were built |
 //! | [`cold`] | those files, evicted: faults and time of a lookup beside the disk's floor |
 //! | [`warm`] | those files in memory: the rungs of a lookup, the filter |
+//! | [`shapes`] | segment files of other keys and values: faults, time and bytes |
 //! | [`archive`] | an archive that ingested the dataset in steps and merged them: lookups through the engine, merge, reindex |
 
 mod archive;
 mod cold;
+mod shapes;
 mod sizes;
 mod warm;
 
@@ -103,6 +105,7 @@ pub(crate) fn run(args: &FilesArgs) -> Result<(), Box<dyn Error>> {
     cold::measure(&mut bench, &files)?;
     warm::measure(&mut bench, &files)?;
     archive::measure(&mut bench)?;
+    shapes::measure(&mut bench)?;
     let conditions = FilesConditions {
         entries: args.entries,
         machine: Conditions::of(folder.path()),
