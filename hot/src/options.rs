@@ -43,7 +43,8 @@ pub enum Parallelism {
 }
 
 impl Parallelism {
-    pub(crate) fn threads(self) -> usize {
+    /// The number of threads, the caller's included.
+    pub fn threads(self) -> usize {
         match self {
             Self::Off => 1,
             Self::Threads(threads) => threads.get(),

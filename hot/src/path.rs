@@ -149,7 +149,7 @@ fn halves(leaves: &[Line], depth: usize) -> (&[Line], &[Line]) {
 }
 
 /// The canonical hash of ascending leaves that share `depth` bits.
-fn root_of(leaves: &[Line], depth: usize) -> Hash {
+pub(crate) fn root_of(leaves: &[Line], depth: usize) -> Hash {
     match leaves {
         [] => EMPTY,
         [leaf] => leaf.halves[1],

@@ -25,7 +25,8 @@ pub(crate) fn definition(leaves: &Leaves) -> Root {
     Root(subtree(&leaves, 0))
 }
 
-fn subtree(leaves: &[([u8; 32], Leaf)], depth: usize) -> [u8; 32] {
+/// The hash of ascending leaves that share `depth` bits.
+pub(crate) fn subtree(leaves: &[([u8; 32], Leaf)], depth: usize) -> [u8; 32] {
     match leaves {
         [] => [0; 32],
         [(_, leaf)] => leaf.0,

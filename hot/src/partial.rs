@@ -1,0 +1,161 @@
+//! A part of a tree that is enough to prove some keys: leaves, and the hashes of the subtrees in between.
+//!
+//! Where a tree was kept as rows of nodes, whoever proves a key puts together the nodes beside its path, here. The parts
+//! must cover the tree: then the root follows from them, and whoever knows the root knows whether they are right.
+
+use crate::hash::{EMPTY, Hash, KeyHash, Root, bit, inner, leaf};
+use crate::path::{Neighbour, Path, PathProof};
+
+/// One part: a leaf, or a whole subtree of two leaves at least.
+#[derive(Clone, Debug)]
+struct Part {
+    /// For a subtree, some key whose first bits name its place.
+    key: Hash,
+    hash: Hash,
+    /// For a subtree, how many bits of `key` name its place.
+    depth: Option<usize>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct PartialTree {
+    parts: Vec<Part>,
+}
+
+impl PartialTree {
+    /// A tree without parts: the empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a leaf. Parts come in the order of their key hashes.
+    pub fn push_leaf(&mut self, key: KeyHash, value_hash: &[u8; 32]) {
+        self.push(Part { key: key.0, hash: leaf(&key, value_hash), depth: None });
+    }
+
+    /// Adds a subtree of two leaves at least: those whose key hashes share the first `depth` bits of `key`.
+    pub fn push_inner(&mut self, key: KeyHash, depth: usize, hash: [u8; 32]) {
+        self.push(Part { key: key.0, hash, depth: Some(depth) });
+    }
+
+    fn push(&mut self, part: Part) {
+        debug_assert!(self.parts.last().is_none_or(|last| last.key <= part.key), "parts come in order");
+        self.parts.push(part);
+    }
+
+    /// The root of the tree that the parts cover, and the path to each key, or to its neighbours where it is absent.
+    /// `None` for a key that the parts do not show: it, or what is next to it, lies inside a subtree that is only known
+    /// by its hash.
+    ///
+    /// # Cost
+    /// A hash per part, all keys together.
+    pub fn prove(&self, keys: &[KeyHash]) -> (Root, Vec<Option<PathProof>>) {
+        let places: Vec<Place> = keys.iter().map(|key| self.place(key)).collect();
+        let mut wanted: Vec<usize> = places.iter().flat_map(Place::leaves).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let mut paths: Vec<Wanted> =
+            wanted.iter().map(|&part| Wanted { part, siblings: Vec::new() }).collect();
+        let root = Climb { parts: &self.parts, paths: &mut paths }.node(0, self.parts.len(), 0);
+        let path = |part: usize| {
+            let at = wanted.binary_search(&part).expect("every leaf of a place is wanted");
+            Path { siblings: paths[at].siblings.clone() }
+        };
+        let neighbour = |part: usize| Neighbour { key: KeyHash(self.parts[part].key), path: path(part) };
+        let proof = |place: &Place| match *place {
+            Place::Hidden => None,
+            Place::At(part) => Some(PathProof::Present(path(part))),
+            Place::Between(left, right) => {
+                Some(PathProof::Absent { left: left.map(neighbour), right: right.map(neighbour) })
+            }
+        };
+        (Root(root), places.iter().map(proof).collect())
+    }
+
+    /// Where a key is among the parts.
+    fn place(&self, key: &KeyHash) -> Place {
+        let covers = |part: &Part| {
+            part.depth.is_some_and(|depth| crate::hash::common_bits(&part.key, &key.0) >= depth)
+        };
+        let at = self.parts.partition_point(|part| part.key < key.0 && !covers(part));
+        let right = self.parts.get(at);
+        if right.is_some_and(|part| part.depth.is_none() && part.key == key.0) {
+            return Place::At(at);
+        }
+        let left = at.checked_sub(1);
+        let is_leaf = |part: &Part| part.depth.is_none();
+        if right.is_none_or(is_leaf) && left.is_none_or(|left| is_leaf(&self.parts[left])) {
+            return Place::Between(left, right.map(|_| at));
+        }
+        Place::Hidden
+    }
+}
+
+/// Where a key is among the parts.
+enum Place {
+    At(usize),
+    Between(Option<usize>, Option<usize>),
+    Hidden,
+}
+
+impl Place {
+    /// The leaves whose paths a proof shows.
+    fn leaves(&self) -> impl Iterator<Item = usize> + use<> {
+        let pair = match *self {
+            Self::At(part) => [Some(part), None],
+            Self::Between(left, right) => [left, right],
+            Self::Hidden => [None, None],
+        };
+        pair.into_iter().flatten()
+    }
+}
+
+/// A leaf on its way up, with the siblings it met so far.
+struct Wanted {
+    part: usize,
+    siblings: Vec<Hash>,
+}
+
+/// One pass over all parts that hashes every node once and gives its hash to the paths beside it.
+struct Climb<'a> {
+    parts: &'a [Part],
+    /// Ascending by part.
+    paths: &'a mut [Wanted],
+}
+
+impl Climb<'_> {
+    /// The hash of the node at `depth` above the parts `from..to`.
+    fn node(&mut self, from: usize, to: usize, depth: usize) -> Hash {
+        match &self.parts[from..to] {
+            [] => EMPTY,
+            [part] => part.hash_at(depth),
+            parts => {
+                let zeros = parts.partition_point(|part| bit(&part.key, depth) == 0);
+                let middle = from + zeros;
+                let left = self.node(from, middle, depth + 1);
+                let right = self.node(middle, to, depth + 1);
+                self.show(from, middle, &right);
+                self.show(middle, to, &left);
+                inner(&left, &right)
+            }
+        }
+    }
+
+    /// Adds a sibling to the paths of the parts `from..to`.
+    fn show(&mut self, from: usize, to: usize, sibling: &Hash) {
+        let start = self.paths.partition_point(|wanted| wanted.part < from);
+        let end = self.paths.partition_point(|wanted| wanted.part < to);
+        self.paths[start..end].iter_mut().for_each(|wanted| wanted.siblings.push(*sibling));
+    }
+}
+
+impl Part {
+    /// The hash of the node at `depth` below which this part is the only one.
+    fn hash_at(&self, depth: usize) -> Hash {
+        let deepest = self.depth.unwrap_or(depth);
+        (depth..deepest).rev().fold(self.hash, |hash, depth| match bit(&self.key, depth) {
+            0 => inner(&hash, &EMPTY),
+            _ => inner(&EMPTY, &hash),
+        })
+    }
+}

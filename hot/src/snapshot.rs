@@ -1,0 +1,234 @@
+//! What a snapshot takes from a tree: the nodes of some rows above the leaves that changed since the one before.
+//!
+//! A row is a depth, counted in key hash bits from the root. Which nodes a row has follows from the leaves alone and
+//! not from how the tree keeps them: a node may lie above the subtrees, in a heap, or inside a bucket.
+//!
+//! The engine gathers a [`Changed`] from the [`Undo`] of each block and, when a snapshot is due, asks
+//! [`HotTree::changed_nodes`] for what to keep. [`PartialTree`](crate::PartialTree) makes proofs of what was kept.
+
+use std::ops::Range;
+
+use crate::arena::Line;
+use crate::batch::Batch;
+use crate::hash::{EMPTY, Hash, KeyHash, common_bits, leaf, prefix};
+use crate::path::root_of;
+use crate::simd::Lanes;
+use crate::tree::HotTree;
+use crate::undo::Undo;
+
+/// What is at one place of the tree: below it are all leaves whose key hashes begin with the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// There is no leaf.
+    Empty,
+    /// There is one leaf, which stands for the place; its hash.
+    Leaf([u8; 32]),
+    /// There are two leaves at least; the hash of their subtree.
+    Inner([u8; 32]),
+}
+
+/// The keys that may have changed since some state, each with the leaf that it had there.
+///
+/// # Cost
+/// 64 bytes for each key of each batch; keys that come again are thrown out now and then.
+#[derive(Clone, Debug, Default)]
+pub struct Changed {
+    /// Key hash, former leaf hash. Of lines with one key the first counts.
+    former: Vec<Line>,
+    /// How many were left when keys that came again were last thrown out.
+    distinct: usize,
+}
+
+/// Below this many lines it is not worth looking for keys that came again.
+const SETTLE_LEN_MIN: usize = 1 << 12;
+
+impl Changed {
+    /// No key.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether no key may have changed.
+    pub fn is_empty(&self) -> bool {
+        self.former.is_empty()
+    }
+
+    /// Forgets the keys and keeps the memory.
+    pub fn clear(&mut self) {
+        self.former.clear();
+        self.distinct = 0;
+    }
+
+    /// Adds what a batch replaced. Batches come in the order they were applied.
+    pub fn add(&mut self, undo: &Undo) {
+        self.former.extend_from_slice(&undo.replaced);
+        if self.former.len() > SETTLE_LEN_MIN.max(2 * self.distinct) {
+            self.settle();
+        }
+    }
+
+    /// Adds a key with the [`value_hash`](crate::value_hash) that it had, `None` where it was absent.
+    pub fn add_key(&mut self, key: KeyHash, value_hash: Option<&[u8; 32]>) {
+        let former = value_hash.map_or(EMPTY, |value| leaf(&key, value));
+        self.former.push(Line { halves: [key.0, former] });
+    }
+
+    /// Orders the lines by key and keeps the first of each.
+    fn settle(&mut self) {
+        // Stable, and fast on what it is given: a few runs in order.
+        self.former.sort_by(|a, b| a.halves[0].cmp(&b.halves[0]));
+        self.former.dedup_by(|later, first| later.halves[0] == first.halves[0]);
+        self.distinct = self.former.len();
+    }
+}
+
+impl Undo {
+    /// The key hashes whose leaves the batch changed, ascending, and whether each key was there before.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = (KeyHash, bool)> {
+        self.replaced.iter().map(|line| (KeyHash(line.halves[0]), line.halves[1] != EMPTY))
+    }
+}
+
+/// A key whose leaf differs from the former one.
+struct Change {
+    key: Hash,
+    was_present: bool,
+    /// Empty when it is absent.
+    leaf: Hash,
+}
+
+impl HotTree {
+    /// The node at `depth` on the way from the root to `key`.
+    ///
+    /// # Cost
+    /// Two lines; inside a bucket the few hashes of its leaves.
+    ///
+    /// # Panics
+    /// For a depth beyond the 256 bits of a key hash.
+    pub fn node(&self, key: &KeyHash, depth: usize) -> Node {
+        assert!(depth <= 256, "a key hash has 256 bits");
+        let head = prefix(&key.0);
+        let root_bits = self.options().subtree_roots.bits() as usize;
+        if depth < root_bits {
+            return heap_node(self.top(), place(head, 0, depth));
+        }
+        let subtree = &self.subtrees()[place(head, 0, root_bits) - (1 << root_bits)];
+        if depth < subtree.bucket_depth() as usize {
+            return heap_node(subtree.heap(), place(head, root_bits, depth - root_bits));
+        }
+        let bucket = subtree.leaves(subtree.bucket_of(head));
+        let is_below = |leaf: &Line| common_bits(&leaf.halves[0], &key.0) >= depth;
+        let from = bucket.iter().position(is_below).unwrap_or(bucket.len());
+        let len = bucket[from..].iter().take_while(|leaf| is_below(leaf)).count();
+        match &bucket[from..from + len] {
+            [] => Node::Empty,
+            [leaf] => Node::Leaf(leaf.halves[1]),
+            leaves => Node::Inner(root_of(leaves, depth)),
+        }
+    }
+
+    /// The key hashes of a batch, in its order. Hashes the batch once more.
+    pub fn key_hashes(&self, batch: &Batch) -> Vec<KeyHash> {
+        let mut lines = vec![Line::ZERO; batch.len()];
+        batch.hash(Lanes::new(self.options().hash_backend), 0, &mut lines);
+        lines.iter().map(|line| KeyHash(line.halves[0])).collect()
+    }
+
+    /// The leaf hash of a key, empty when it is absent.
+    fn leaf(&self, key: &Hash) -> Hash {
+        let head = prefix(key);
+        let root_bits = self.options().subtree_roots.bits() as usize;
+        let subtree = &self.subtrees()[place(head, 0, root_bits) - (1 << root_bits)];
+        let leaves = subtree.leaves(subtree.bucket_of(head));
+        let found = leaves.binary_search_by(|leaf| leaf.halves[0].cmp(key));
+        found.map_or(EMPTY, |at| leaves[at].halves[1])
+    }
+
+    /// Visits every place at a depth of 0, `spacing`, 2 `spacing` and so on that has an inner node now or had one in
+    /// the state that `changed` speaks of, and above leaves that differ between the two: depth, a key below it, and the
+    /// hash of the inner node, `None` where there is none now. By depth, then by place; the root is visited in any case.
+    ///
+    /// What is visited follows from the two states alone.
+    pub fn changed_nodes(
+        &self,
+        changed: &mut Changed,
+        spacing: usize,
+        mut visit: impl FnMut(usize, &KeyHash, Option<[u8; 32]>),
+    ) {
+        changed.settle();
+        let changes = self.differing(changed);
+        if changes.is_empty() {
+            return visit(0, &KeyHash(EMPTY), (self.len() >= 2).then_some(self.root().0));
+        }
+        let mut groups: Vec<Range<usize>> = Vec::new();
+        let mut below: Vec<Range<usize>> = std::iter::once(0..changes.len()).collect();
+        for depth in (0..256).step_by(spacing) {
+            split(&changes, &mut below, depth, &mut groups);
+            for group in groups.drain(..) {
+                let first = KeyHash(changes[group.start].key);
+                let node = self.node(&first, depth);
+                let hash = if let Node::Inner(hash) = node { Some(hash) } else { None };
+                if hash.is_some() || depth == 0 || was_inner(&changes[group.clone()], node) {
+                    visit(depth, &first, hash);
+                    below.push(group);
+                }
+            }
+            if below.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// The keys whose leaf is another one than before.
+    fn differing(&self, changed: &Changed) -> Vec<Change> {
+        let change = |line: &Line| {
+            let [key, former] = line.halves;
+            let leaf = self.leaf(&key);
+            (leaf != former).then_some(Change { key, was_present: former != EMPTY, leaf })
+        };
+        changed.former.iter().filter_map(change).collect()
+    }
+}
+
+/// Splits groups of changes into those that share `depth` bits, in order.
+fn split(changes: &[Change], wider: &mut Vec<Range<usize>>, depth: usize, groups: &mut Vec<Range<usize>>) {
+    for group in wider.drain(..) {
+        let mut start = group.start;
+        for at in start + 1..group.end {
+            if common_bits(&changes[at - 1].key, &changes[at].key) < depth {
+                groups.push(start..at);
+                start = at;
+            }
+        }
+        groups.push(start..group.end);
+    }
+}
+
+/// Whether there was an inner node above these changes, which are all that differ below it, where now is `node`.
+fn was_inner(changes: &[Change], node: Node) -> bool {
+    let present = changes.iter().filter(|change| change.was_present).count();
+    let untouched = match node {
+        Node::Leaf(leaf) => usize::from(changes.iter().all(|change| change.leaf != leaf)),
+        Node::Empty | Node::Inner(_) => 0,
+    };
+    present + untouched >= 2
+}
+
+/// The number in a heap of the node that `len` bits of a key hash lead to, the first `skip` bits left out.
+fn place(head: u64, skip: usize, len: usize) -> usize {
+    // Two shifts, because a shift by all 64 bits is not one.
+    (1 << len) + ((head << skip) >> 1 >> (63 - len)) as usize
+}
+
+/// A node of a heap that has its children in the same heap.
+fn heap_node(lines: &[Line], node: usize) -> Node {
+    let hash = lines[node >> 1].halves[node & 1];
+    let [left, right] = &lines[node].halves;
+    match (*left == EMPTY, *right == EMPTY) {
+        (true, true) => Node::Empty,
+        // One leaf stands for the place as it does for the child; a subtree would be hashed once more.
+        (true, false) if *right == hash => Node::Leaf(hash),
+        (false, true) if *left == hash => Node::Leaf(hash),
+        _ => Node::Inner(hash),
+    }
+}
