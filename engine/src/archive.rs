@@ -83,6 +83,11 @@ impl Archive {
         &self.core.repairs
     }
 
+    /// Has work that starts by itself, which is to build the Merkle tree before the first block, tell `observer` how far it is.
+    pub fn report_to(&self, observer: Arc<dyn Observer>) {
+        self.core.state.lock().observer = observer;
+    }
+
     /// Begins the block at `height`, which must be above the head.
     ///
     /// # Errors

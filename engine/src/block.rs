@@ -4,13 +4,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use icecore_hot::{Batch, Root};
+use icecore_hot::Root;
 use icecore_segments::step::BlockNumber;
 use icecore_segments::{KEY_LEN_MAX, VALUE_LEN_MAX};
 
 use crate::core::{Core, State};
 use crate::domain::{DomainId, root_key};
 use crate::error::Error;
+use crate::nodes::NodeChanges;
 use crate::options::Durability;
 use crate::table::StepTable;
 use crate::version::Version;
@@ -131,32 +132,14 @@ impl Core {
         if let Some(head) = version.head.filter(|head| height <= *head) {
             return Err(Error::NotRising { head, got: height });
         }
-        self.ensure_tree(state, &version)?;
-        let root = self.apply_to_tree(state, height, changes);
+        let config = &self.shared.directory.config;
+        let (root, nodes) = self.ensure_tree(state)?.apply(config, version.head, height, changes);
         // From here on the tree is ahead of the log: a failure poisons, and opening again starts from the log.
         let logged = self.log_block(state, height, root, changes);
         state.poisoned(logged)?;
-        self.publish_block(&version, height, root, changes);
+        self.publish_block(&version, height, root, changes, &nodes);
         self.changed.notify_all();
         Ok(root)
-    }
-
-    fn apply_to_tree(&self, state: &mut State, height: BlockNumber, changes: &[ChangeRef<'_>]) -> Root {
-        let mut batch = Batch::new();
-        for change in changes {
-            let domain = &self.shared.directory.config.domains[usize::from(change.domain)].name;
-            match change.value {
-                Some(value) => batch.put(domain, change.key, value),
-                None => batch.delete(domain, change.key),
-            }
-        }
-        let tree = state.tree.as_mut().expect("the tree was built before the first block");
-        let (root, undo) = tree.apply(&batch);
-        state.undo.push_back((height, undo));
-        while state.undo.len() as u64 > self.shared.directory.config.reorg_window {
-            state.undo.pop_front();
-        }
-        root
     }
 
     fn log_block(
@@ -188,22 +171,30 @@ impl Core {
     }
 
     /// Adds the block to the tables and lets readers see it, all at once.
-    fn publish_block(&self, version: &Version, height: BlockNumber, root: Root, changes: &[ChangeRef<'_>]) {
+    fn publish_block(
+        &self,
+        version: &Version,
+        height: BlockNumber,
+        root: Root,
+        changes: &[ChangeRef<'_>],
+        nodes: &NodeChanges,
+    ) {
+        let config = &self.shared.directory.config;
         let mut next = version.clone();
-        next.add_block(&self.shared.directory.config, height, &root.0, changes);
+        nodes.add_to(next.add_block(config, height, &root.0, changes), config, height);
         *self.shared.version.write() = Arc::new(next);
     }
 }
 
 impl Version {
-    /// Adds a block to the table of its step and makes it the head. `changes` are ordered by domain.
+    /// Adds a block to the table of its step, which it returns, and makes it the head. `changes` are ordered by domain.
     pub(crate) fn add_block(
         &mut self,
         config: &crate::options::Config,
         height: BlockNumber,
         root: &[u8; 32],
         changes: &[ChangeRef<'_>],
-    ) {
+    ) -> &StepTable {
         let step = config.step_len.step_of(height);
         if self.tables.last().is_none_or(|table| table.step() != step) {
             self.tables.push(Arc::new(StepTable::new(step, config.domains.len())));
@@ -219,5 +210,6 @@ impl Version {
         table.add(DomainId::ROOTS, height, std::iter::once((&root_key(height)[..], Some(&root[..]))));
         self.first = self.first.or(Some(height));
         self.head = Some(height);
+        table
     }
 }

@@ -4,10 +4,8 @@
 //! unwinding, so there is one at a time; `state` is held for a commit and for the moment in which a change is published, so
 //! commits go on while files are built. Readers take neither.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use icecore_hot::{HotTree, Undo};
 use icecore_segments::frame::Kind;
 use icecore_segments::step::BlockNumber;
 use parking_lot::{Condvar, Mutex};
@@ -16,9 +14,11 @@ use crate::error::{Error, Poison};
 use crate::live::{LiveFile, LiveSegment};
 use crate::log::Log;
 use crate::manifest::Manifest;
+use crate::observer::Observer;
 use crate::options::{Maintenance, OpenOptions};
 use crate::reader::Shared;
 use crate::storage::DirLock;
+use crate::tree::LiveTree;
 use crate::version::{Version, by_domain};
 
 /// Complete steps that may wait for emission before a commit waits for them.
@@ -42,9 +42,9 @@ pub(crate) struct State {
     pub(crate) manifest: Manifest,
     pub(crate) log: Log,
     /// Built from the state at the first commit.
-    pub(crate) tree: Option<HotTree>,
-    /// What the newest blocks replaced in the tree, oldest first, at most a reorg window of them.
-    pub(crate) undo: VecDeque<(BlockNumber, Undo)>,
+    pub(crate) live: Option<LiveTree>,
+    /// Hears of work that nobody asked for by name: building the tree.
+    pub(crate) observer: Arc<dyn Observer>,
     /// The failure after which nothing is written any more.
     pub(crate) poison: Option<Poison>,
     pub(crate) closing: bool,

@@ -2,7 +2,7 @@
 //!
 //! A domain has a name for people and files and a number for the log and the tables. Number 0 is the archive's own:
 //! the roots of all blocks, kept as versions like everything else, so that emission, merge, recovery and unwinding
-//! treat them alike.
+//! treat them alike. An archive with snapshots has another of its own, the last: the nodes of its tree.
 
 use icecore_segments::EncodingRule;
 use icecore_segments::frame::DOMAIN_LEN_MAX;
@@ -10,7 +10,7 @@ use icecore_segments::step::BlockNumber;
 
 use crate::error::Error;
 
-/// The most domains of an archive, the one for roots included.
+/// The most domains of an archive, its own included.
 pub const DOMAINS_MAX: usize = 256;
 
 /// The number of a domain inside one archive.
@@ -29,6 +29,9 @@ impl DomainId {
 
 /// The name of [`DomainId::ROOTS`] in file names. The underscore keeps it apart from declared names.
 pub(crate) const ROOTS_NAME: &str = "_roots";
+
+/// The name of the domain of [`nodes`](crate::nodes).
+pub(crate) const NODES_NAME: &str = "_nodes";
 
 /// The key of a block in the domain of roots: big-endian, so that keys order like heights.
 pub(crate) fn root_key(height: BlockNumber) -> [u8; 8] {
@@ -62,6 +65,11 @@ impl Domain {
     /// The domain of roots.
     pub(crate) fn roots() -> Self {
         Self { name: ROOTS_NAME.to_owned(), encoding: EncodingRule::Plain }
+    }
+
+    /// The domain of nodes.
+    pub(crate) fn nodes() -> Self {
+        Self { name: NODES_NAME.to_owned(), encoding: EncodingRule::Plain }
     }
 
     /// Checks a name that a user declares.

@@ -29,6 +29,12 @@ impl Core {
             let Some(table) = version.tables.first().filter(|table| table.step() < border) else {
                 return Ok(());
             };
+            if config.snapshots.is_some() {
+                // After opening, the tables have no nodes yet.
+                let mut state = self.state.lock();
+                state.check_poison()?;
+                self.ensure_tree(&mut state)?;
+            }
             self.emit(table, observer)?;
         }
     }

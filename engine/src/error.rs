@@ -176,6 +176,12 @@ pub enum Error {
         /// The height.
         block: BlockNumber,
     },
+    /// The nodes that were kept at a block are not those of its state: a segment of nodes is incomplete.
+    #[error("the snapshot of block {block} does not fit the state")]
+    SnapshotDamaged {
+        /// The height.
+        block: BlockNumber,
+    },
     /// A write or sync failed before; the archive reads but refuses writes until it is opened again.
     #[error("writes are refused since an earlier failure: {since}")]
     Poisoned {
@@ -242,7 +248,8 @@ impl Error {
             | Self::Damaged { .. }
             | Self::Missing { .. }
             | Self::RootMismatch { .. }
-            | Self::RootMissing { .. } => ErrorKind::Corrupt,
+            | Self::RootMissing { .. }
+            | Self::SnapshotDamaged { .. } => ErrorKind::Corrupt,
             Self::NotAnArchive { .. } | Self::Exists { .. } => ErrorKind::Environment,
             Self::Locked { .. } | Self::Busy { .. } => ErrorKind::Busy,
             Self::OutOfRange { .. } => ErrorKind::OutOfRange,

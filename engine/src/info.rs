@@ -11,7 +11,7 @@ use crate::options::Config;
 /// A live segment, as `ls` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
-    /// The domain; `_roots` is the archive's own.
+    /// The domain; `_roots` and `_nodes` are the archive's own.
     pub domain: String,
     /// The steps it covers.
     pub steps: StepRange,

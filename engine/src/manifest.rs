@@ -17,13 +17,15 @@ use icecore_segments::step::{BlockNumber, Step, StepRange};
 use crate::domain::{DOMAINS_MAX, Domain, DomainId};
 use crate::error::Error;
 use crate::layout;
-use crate::options::Config;
+use crate::options::{Config, Snapshots};
 use crate::steps::StepLen;
 use crate::storage::Storage;
 use crate::wal::FILE_HEADER_LEN;
 
 const MAGIC: [u8; 8] = *b"\x8AICM\r\n\x1A\n";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// Has no snapshot period: the archive has no snapshots.
+const VERSION_WITHOUT_SNAPSHOTS: u32 = 1;
 const HEAD_LEN: usize = 24;
 const SUM_LEN: usize = 8;
 
@@ -172,15 +174,7 @@ impl Manifest {
         for segment in &self.segments {
             encode_segment(&mut body, segment);
         }
-        let mut out = Vec::with_capacity(HEAD_LEN + body.len() + SUM_LEN);
-        out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
-        out.extend_from_slice(&0u32.to_le_bytes());
-        out.extend_from_slice(&(body.len() as u64).to_le_bytes());
-        out.extend_from_slice(&body);
-        let sum = crc64(&out);
-        out.extend_from_slice(&sum.to_le_bytes());
-        out
+        frame(VERSION, &body)
     }
 
     fn decode(bytes: &[u8], path: &Path) -> Result<Self, Error> {
@@ -196,20 +190,35 @@ impl Manifest {
         if u64_at(bytes, sum_at) != Some(crc64(&bytes[..sum_at])) {
             return Err(damaged(sum_at, "checksum"));
         }
-        let found = u64::from(u32_at(bytes, 8).unwrap_or(0));
-        if found != u64::from(VERSION) {
-            return Err(Error::Unsupported { path: path.to_owned(), found, supported: u64::from(VERSION) });
+        let version = u32_at(bytes, 8).unwrap_or(0);
+        if ![VERSION_WITHOUT_SNAPSHOTS, VERSION].contains(&version) {
+            let (found, supported) = (u64::from(version), u64::from(VERSION));
+            return Err(Error::Unsupported { path: path.to_owned(), found, supported });
         }
         if u64_at(bytes, 16) != Some((sum_at - HEAD_LEN) as u64) {
             return Err(damaged(16, "length"));
         }
         let mut fields = Fields { bytes: &bytes[HEAD_LEN..sum_at], at: 0 };
-        let manifest = decode_body(&mut fields).ok_or_else(|| damaged(HEAD_LEN + fields.at, "field"))?;
+        let manifest =
+            decode_body(&mut fields, version).ok_or_else(|| damaged(HEAD_LEN + fields.at, "field"))?;
         if fields.at != fields.bytes.len() {
             return Err(damaged(HEAD_LEN + fields.at, "length"));
         }
         Ok(manifest)
     }
+}
+
+/// Puts head and checksum around a body.
+fn frame(version: u32, body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEAD_LEN + body.len() + SUM_LEN);
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&version.to_le_bytes());
+    out.extend_from_slice(&0u32.to_le_bytes());
+    out.extend_from_slice(&(body.len() as u64).to_le_bytes());
+    out.extend_from_slice(body);
+    let sum = crc64(&out);
+    out.extend_from_slice(&sum.to_le_bytes());
+    out
 }
 
 /// Whether a directory without a manifest holds what only an archive with one can have: a segment, or a log with a
@@ -236,6 +245,7 @@ fn put_option(out: &mut Vec<u8>, value: Option<u64>) {
 fn encode_config(out: &mut Vec<u8>, config: &Config) {
     put_varint(out, config.step_len.0.get());
     put_varint(out, config.reorg_window);
+    put_varint(out, config.snapshots.map_or(0, |snapshots| snapshots.period.get()));
     put_varint(out, config.domains.len() as u64);
     for domain in &config.domains {
         put_varint(out, domain.name.len() as u64);
@@ -302,9 +312,9 @@ impl<'a> Fields<'a> {
     }
 }
 
-fn decode_body(fields: &mut Fields<'_>) -> Option<Manifest> {
+fn decode_body(fields: &mut Fields<'_>, version: u32) -> Option<Manifest> {
     let generation = fields.number()?;
-    let config = decode_config(fields)?;
+    let config = decode_config(fields, version)?;
     let rule = match (fields.byte()?, fields.number()?) {
         (0, 0) => DensityRule::Recency,
         (1, bytes) => DensityRule::Budget { bytes },
@@ -341,11 +351,13 @@ fn decode_body(fields: &mut Fields<'_>) -> Option<Manifest> {
     })
 }
 
-fn decode_config(fields: &mut Fields<'_>) -> Option<Config> {
+fn decode_config(fields: &mut Fields<'_>, version: u32) -> Option<Config> {
     let step_len = StepLen(NonZeroU64::new(fields.number()?)?);
     let reorg_window = fields.number()?;
+    let period = if version == VERSION_WITHOUT_SNAPSHOTS { 0 } else { fields.number()? };
+    let snapshots = NonZeroU64::new(period).map(|period| Snapshots { period });
     let count = fields.number()? as usize;
-    if !(2..=DOMAINS_MAX).contains(&count) {
+    if !(2 + usize::from(snapshots.is_some())..=DOMAINS_MAX).contains(&count) {
         return None;
     }
     let mut domains = Vec::with_capacity(count);
@@ -360,9 +372,12 @@ fn decode_config(fields: &mut Fields<'_>) -> Option<Config> {
         };
         domains.push(Domain { name, encoding });
     }
-    let sound =
-        domains[0] == Domain::roots() && domains[1..].iter().all(|d| Domain::check_name(&d.name).is_ok());
-    sound.then_some(Config { domains, step_len, reorg_window })
+    let config = Config { domains, step_len, reorg_window, snapshots };
+    let nodes = config.nodes().is_none_or(|nodes| config.domains[nodes.index()] == Domain::nodes());
+    let sound = config.domains[0] == Domain::roots()
+        && nodes
+        && config.declared().iter().all(|domain| Domain::check_name(&domain.name).is_ok());
+    sound.then_some(config)
 }
 
 fn decode_segment(fields: &mut Fields<'_>) -> Option<SegmentRecord> {
@@ -387,7 +402,9 @@ mod tests {
     use crate::options::Options;
 
     fn sample() -> Manifest {
-        let config = Options::new().domain("kv").domain("code").into_config().unwrap();
+        let period = NonZeroU64::new(300);
+        let options = Options::new().domain("kv").domain("code").snapshot_period(period);
+        let config = options.into_config().unwrap();
         let file = |revision, byte| FileRecord {
             revision,
             summary: FileSummary { len: 12288, content: Checksum([byte; 32]) },
@@ -419,6 +436,18 @@ mod tests {
     fn a_manifest_reads_back() {
         let manifest = sample();
         assert_eq!(Manifest::decode(&manifest.encode(), Path::new("M")).unwrap(), manifest);
+    }
+
+    #[test]
+    fn a_manifest_from_before_snapshots_is_read() {
+        let manifest = Manifest::new(Options::new().domain("kv").into_config().unwrap());
+        let bytes = manifest.encode();
+        let mut body = bytes[HEAD_LEN..bytes.len() - SUM_LEN].to_vec();
+        // Generation, two bytes of blocks per step, reorg window: behind them stands the period, which is off.
+        assert_eq!(body.remove(4), 0);
+        assert_eq!(Manifest::decode(&frame(1, &body), Path::new("M")).unwrap(), manifest);
+        let unknown = Manifest::decode(&frame(VERSION + 1, &body), Path::new("M"));
+        assert!(matches!(unknown, Err(Error::Unsupported { found: 3, supported: 2, .. })));
     }
 
     #[test]

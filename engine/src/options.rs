@@ -3,8 +3,9 @@
 use std::num::NonZeroU64;
 
 use icecore_hot::Parallelism;
+use icecore_segments::step::BlockNumber;
 
-use crate::domain::{DOMAINS_MAX, Domain};
+use crate::domain::{DOMAINS_MAX, Domain, DomainId};
 use crate::error::Error;
 use crate::steps::StepLen;
 
@@ -19,16 +20,17 @@ pub struct Options {
     pub(crate) domains: Vec<Domain>,
     pub(crate) blocks_per_step: u64,
     pub(crate) reorg_window: u64,
+    pub(crate) snapshot_period: Option<NonZeroU64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { domains: Vec::new(), blocks_per_step: 1024, reorg_window: 64 }
+        Self { domains: Vec::new(), blocks_per_step: 1024, reorg_window: 64, snapshot_period: None }
     }
 }
 
 impl Options {
-    /// No domain yet, 1024 blocks a step, a reorg window of 64 blocks.
+    /// No domain yet, 1024 blocks a step, a reorg window of 64 blocks, no snapshots.
     pub fn new() -> Self {
         Self::default()
     }
@@ -56,6 +58,15 @@ impl Options {
         self
     }
 
+    /// Keeps the nodes of the tree that changed every so many heights: a proof at such a block reads a few of them instead
+    /// of the whole state. `None`, the default, keeps none.
+    ///
+    /// The first block at or above each multiple of the period is a snapshot, so a period of 1 makes one of every block.
+    pub fn snapshot_period(mut self, blocks: Option<NonZeroU64>) -> Self {
+        self.snapshot_period = blocks;
+        self
+    }
+
     /// Checks the options and turns them into what the manifest keeps.
     pub(crate) fn into_config(self) -> Result<Config, Error> {
         let refuse = |field, reason: &str| Err(Error::Options { field, reason: reason.to_owned() });
@@ -65,8 +76,9 @@ impl Options {
         if self.domains.is_empty() {
             return refuse("domain", "an archive needs at least one");
         }
-        if self.domains.len() >= DOMAINS_MAX {
-            return refuse("domain", "an archive has at most 255");
+        let snapshots = self.snapshot_period.map(|period| Snapshots { period });
+        if self.domains.len() + 1 + usize::from(snapshots.is_some()) > DOMAINS_MAX {
+            return refuse("domain", "an archive has at most 255, with snapshots 254");
         }
         let mut domains = vec![Domain::roots()];
         for domain in self.domains {
@@ -79,16 +91,54 @@ impl Options {
             }
             domains.push(domain);
         }
-        Ok(Config { domains, step_len: StepLen(len), reorg_window: self.reorg_window })
+        domains.extend(snapshots.map(|_| Domain::nodes()));
+        Ok(Config { domains, step_len: StepLen(len), reorg_window: self.reorg_window, snapshots })
     }
 }
 
-/// Checked [`Options`], as the manifest keeps them: `domains[0]` is the domain of roots.
+/// Which blocks are snapshots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Snapshots {
+    pub(crate) period: NonZeroU64,
+}
+
+impl Snapshots {
+    /// Whether the block at `height` is a snapshot, when the block before it is `previous`.
+    pub(crate) fn is_due(self, height: BlockNumber, previous: Option<BlockNumber>) -> bool {
+        previous.is_none_or(|previous| previous / self.period != height / self.period)
+    }
+
+    /// The lowest height that the last snapshot at or below `height` can have: it is the first block from there.
+    pub(crate) fn last_from(self, height: BlockNumber) -> BlockNumber {
+        height - height % self.period
+    }
+}
+
+/// Checked [`Options`], as the manifest keeps them: `domains[0]` is the domain of roots; with snapshots the last is that of
+/// nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) domains: Vec<Domain>,
     pub(crate) step_len: StepLen,
     pub(crate) reorg_window: u64,
+    pub(crate) snapshots: Option<Snapshots>,
+}
+
+impl Config {
+    /// The domains that were declared, those of the archive itself left out.
+    pub(crate) fn declared(&self) -> &[Domain] {
+        &self.domains[1..self.domains.len() - usize::from(self.snapshots.is_some())]
+    }
+
+    /// The same with their numbers.
+    pub(crate) fn declared_ids(&self) -> impl Iterator<Item = (DomainId, &Domain)> {
+        (1..).map(DomainId).zip(self.declared())
+    }
+
+    /// The domain of nodes.
+    pub(crate) fn nodes(&self) -> Option<DomainId> {
+        self.snapshots.map(|_| DomainId(self.domains.len() as u16 - 1))
+    }
 }
 
 /// When a committed block is durable.

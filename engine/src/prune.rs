@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::live::LiveSegment;
 use crate::manifest::DensityRule;
 use crate::observer::Observer;
+use crate::options::Config;
 use crate::rewrite::rewrite;
 use crate::version::Version;
 
@@ -30,8 +31,10 @@ impl Core {
         let (floor, _) = version.newest_root(before)?;
         let rule = self.state.lock().manifest.rule;
         let mut change = FileChange::default();
-        for domain in (0..version.segments.len()).map(|index| DomainId(index as u16)) {
-            self.prune_domain(&version, rule, domain, floor, observer, &mut change)?;
+        if let Some(floor) = version.floor_kept(&self.shared.directory.config, floor)? {
+            for domain in (0..version.segments.len()).map(|index| DomainId(index as u16)) {
+                self.prune_domain(&version, rule, domain, floor, observer, &mut change)?;
+            }
         }
         let mut state = self.state.lock();
         // With the new manifest the roots below the floor are gone, so the block there must be durable, and readers must
@@ -72,6 +75,22 @@ impl Core {
         change.added.extend(added.map(Arc::new));
         change.removed.extend(reaching);
         Ok(())
+    }
+}
+
+impl Version {
+    /// The block below which versions may go when nobody asks for states below `floor`; `None` when all must stay.
+    ///
+    /// With snapshots the tree is built from the newest state in segments, and what changed there since the last snapshot
+    /// must be known. Unwinding to `floor` can take the whole step of `floor` out of segments, so both are those before it.
+    fn floor_kept(&self, config: &Config, floor: BlockNumber) -> Result<Option<BlockNumber>, Error> {
+        if config.snapshots.is_none() {
+            return Ok(Some(floor));
+        }
+        let step = config.step_len.first_block(config.step_len.step_of(floor));
+        let (Some(before), Some(emitted)) = (step.checked_sub(1), self.emitted_head) else { return Ok(None) };
+        let Some((base, _)) = self.newest_block(before.min(emitted))? else { return Ok(None) };
+        self.last_snapshot(config, base)
     }
 }
 

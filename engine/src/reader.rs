@@ -3,10 +3,12 @@
 //! Readers share nothing mutable but counters. A view pins the version it was made from: whatever is committed,
 //! merged, pruned or unwound meanwhile, it answers the same.
 
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
 
 use icecore_hot::Root;
+use icecore_segments::frame::Kind;
 use icecore_segments::step::BlockNumber;
 use parking_lot::RwLock;
 
@@ -99,7 +101,7 @@ impl Reader {
 
     /// The declared domains.
     pub fn domains(&self) -> &[Domain] {
-        &self.shared.directory.config.domains[1..]
+        self.shared.directory.config.declared()
     }
 
     /// The number of blocks in a step.
@@ -110,6 +112,11 @@ impl Reader {
     /// The blocks behind the head that stay in memory.
     pub fn reorg_window(&self) -> u64 {
         self.shared.directory.config.reorg_window
+    }
+
+    /// The heights between two snapshots, `None` where there are none. See [`Options::snapshot_period`](crate::Options).
+    pub fn snapshot_period(&self) -> Option<NonZeroU64> {
+        self.shared.directory.config.snapshots.map(|snapshots| snapshots.period)
     }
 
     /// The state at the end of block `height`; between two blocks, at the end of the lower one.
@@ -162,14 +169,18 @@ impl Reader {
     pub fn stats(&self) -> Stats {
         let version = self.shared.version();
         let mut stats = Stats { head: version.head, first: version.first, ..Stats::default() };
+        let nodes = self.shared.directory.config.nodes();
         for segment in version.all_segments() {
             stats.segments += 1;
-            if segment.record.domain != DomainId::ROOTS {
+            let record = &segment.record;
+            if Some(record.domain) == nodes {
+                stats.node_bytes += Kind::ALL.iter().map(|kind| record.file(*kind).summary.len).sum::<u64>();
+            } else if record.domain != DomainId::ROOTS {
                 stats.entries += segment.kv.view().summary().entries;
             }
-            stats.kv_bytes += segment.record.kv.summary.len;
-            stats.bt_bytes += segment.record.bt.summary.len;
-            stats.kvei_bytes += segment.record.kvei.summary.len;
+            stats.kv_bytes += record.kv.summary.len;
+            stats.bt_bytes += record.bt.summary.len;
+            stats.kvei_bytes += record.kvei.summary.len;
             stats.resident_bytes += segment.resident_bytes();
         }
         stats.steps_in_memory = version.tables.len() as u64;
@@ -245,11 +256,14 @@ impl View {
 impl Version {
     /// The newest block at or below `at` and its root.
     pub(crate) fn newest_root(&self, at: BlockNumber) -> Result<(BlockNumber, Root), Error> {
+        self.newest_block(at)?.ok_or_else(|| self.check(at).err().unwrap_or(Error::RootMissing { block: at }))
+    }
+
+    /// The same, `None` where there is none.
+    pub(crate) fn newest_block(&self, at: BlockNumber) -> Result<Option<(BlockNumber, Root)>, Error> {
         let scan = Scan::all().to_included(&root_key(at)).backward();
         let newest = Entries::new(self, DomainId::ROOTS, &scan, at)?.next().transpose()?;
-        newest
-            .and_then(|(key, value)| Some((root_height(&key)?, Root(value.try_into().ok()?))))
-            .ok_or_else(|| self.check(at).err().unwrap_or(Error::RootMissing { block: at }))
+        Ok(newest.and_then(|(key, value)| Some((root_height(&key)?, Root(value.try_into().ok()?)))))
     }
 
     pub(crate) fn root(&self, at: BlockNumber) -> Result<Root, Error> {
@@ -263,10 +277,10 @@ impl Directory {
     /// # Errors
     /// [`Error::UnknownDomain`] with the names there are.
     pub(crate) fn domain(&self, name: &str) -> Result<DomainId, Error> {
-        let declared = &self.config.domains[1..];
-        match declared.iter().position(|domain| domain.name == name) {
-            Some(index) => Ok(DomainId(index as u16 + 1)),
+        match self.config.declared_ids().find(|(_, domain)| domain.name == name) {
+            Some((id, _)) => Ok(id),
             None => {
+                let declared = self.config.declared();
                 let names: Vec<_> = declared.iter().map(|domain| domain.name.as_str()).collect();
                 Err(Error::UnknownDomain { name: name.to_owned(), declared: names.join(", ") })
             }

@@ -112,7 +112,8 @@ pub(crate) fn open_for_writing(
     }
     remove_garbage(&directory, &manifest)?;
     let log = Log::resume(&directory, loaded.files, loaded.log_end)?;
-    let state = State { manifest, log, tree: None, undo: VecDeque::new(), poison: None, closing: false };
+    let observer = Arc::new(());
+    let state = State { manifest, log, live: None, observer, poison: None, closing: false };
     Ok(Core {
         shared: Shared::new(directory, loaded.version),
         options,
@@ -196,7 +197,7 @@ fn replay_file(
     let records = if last == Some(Replay::Durable) { reader.durable_records() } else { reader.records() };
     for record in records {
         match record? {
-            Record::Unwind { to } => version.unwind_tables(to),
+            Record::Unwind { to } => version.unwind_tables(to, None),
             Record::Block(block) => {
                 let step = config.step_len.step_of(block.height);
                 file.last_step = file.last_step.max(Some(step));

@@ -79,6 +79,14 @@ impl Scan {
         self
     }
 
+    /// The first and the last key, where both ends are given and inside.
+    pub(crate) fn ends(&self) -> Option<(&[u8], &[u8])> {
+        match (&self.lower, &self.upper) {
+            (Bound::Included(first), Bound::Included(last)) => Some((first, last)),
+            _ => None,
+        }
+    }
+
     /// Descending instead of ascending.
     pub fn backward(mut self) -> Self {
         self.direction = Direction::Backward;
@@ -114,6 +122,8 @@ pub struct Entries<'v> {
     sources: Vec<Source<'v>>,
     direction: Direction,
     failed: bool,
+    /// Keys passed in all sources.
+    passed: u64,
 }
 
 impl<'v> Entries<'v> {
@@ -140,11 +150,11 @@ impl<'v> Entries<'v> {
         for source in &mut sources {
             source.advance()?;
         }
-        Ok(Self { sources, direction: scan.direction, failed: false })
+        Ok(Self { sources, direction: scan.direction, failed: false, passed: 0 })
     }
 
     /// The next key of the merge with its winning version, deletions included.
-    fn next_version(&mut self) -> Result<Option<(Vec<u8>, Found)>, Error> {
+    pub(crate) fn next_version(&mut self) -> Result<Option<(Vec<u8>, Found)>, Error> {
         let mut best: Option<usize> = None;
         for (i, source) in self.sources.iter().enumerate() {
             let Some((key, (block, _))) = &source.current else { continue };
@@ -162,12 +172,19 @@ impl<'v> Entries<'v> {
         }
         let Some(best) = best else { return Ok(None) };
         let taken = self.sources[best].current.take().expect("best has a current entry");
+        self.passed += 1;
         for source in &mut self.sources {
             if source.current.as_ref().is_none_or(|(key, _)| *key == taken.0) {
+                self.passed += u64::from(source.current.is_some());
                 source.advance()?;
             }
         }
         Ok(Some(taken))
+    }
+
+    /// How many keys were passed so far, those of several tables and segments counted as often.
+    pub(crate) fn passed(&self) -> u64 {
+        self.passed
     }
 }
 

@@ -92,7 +92,7 @@ pub struct Stats {
     pub first: Option<u64>,
     /// Live segments.
     pub segments: u64,
-    /// Versions in segments, those of roots left out.
+    /// Versions in segments, those of roots and nodes left out.
     pub entries: u64,
     /// Bytes of `.kv` files.
     pub kv_bytes: u64,
@@ -100,6 +100,8 @@ pub struct Stats {
     pub bt_bytes: u64,
     /// Bytes of `.kvei` files.
     pub kvei_bytes: u64,
+    /// Bytes of all files of snapshots, counted above too.
+    pub node_bytes: u64,
     /// Bytes of index and filter parts held in memory.
     pub resident_bytes: u64,
     /// Steps in memory, not yet emitted.

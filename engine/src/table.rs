@@ -134,11 +134,12 @@ impl StepTable {
         self.domains[domain.index()].read()
     }
 
-    /// A copy that has only the versions at or below `to`.
-    pub(crate) fn unwound(&self, to: BlockNumber) -> Self {
+    /// A copy that has only the versions at or below `to`, and nothing of the domain `without`.
+    pub(crate) fn unwound(&self, to: BlockNumber, without: Option<DomainId>) -> Self {
         let copy = Self::new(self.step, self.domains.len());
         let mut bytes = 0;
-        for (source, target) in self.domains.iter().zip(&copy.domains) {
+        let kept = (0..).map(DomainId).zip(self.domains.iter().zip(&copy.domains));
+        for (_, (source, target)) in kept.filter(|(domain, _)| Some(*domain) != without) {
             let mut target = target.write();
             for (key, versions) in source.read().iter() {
                 let end = versions.partition_point(|(block, _)| *block <= to);
@@ -218,10 +219,11 @@ mod tests {
     #[test]
     fn unwinding_copies_what_stays() {
         let table = table();
-        let copy = table.unwound(4);
+        let copy = table.unwound(4, None);
         assert_eq!(copy.get(KV, b"a", 9), Some((3, Some(b"1".to_vec()))));
         assert_eq!(copy.bytes(), 4);
         assert_eq!(table.get(KV, b"a", 9), Some((5, None)), "readers of the old table see it unchanged");
-        assert!(table.unwound(2).keys(KV).is_empty());
+        assert!(table.unwound(2, None).keys(KV).is_empty());
+        assert!(table.unwound(9, Some(KV)).keys(KV).is_empty());
     }
 }

@@ -1,20 +1,147 @@
-//! The Merkle tree of the latest state, and proofs at any block.
+//! The Merkle tree of the latest state, beside the writer: it gives each block its root, and with snapshots the changes of
+//! the domain of [`nodes`](crate::nodes).
 //!
-//! The tree lives beside the writer and is built from the state when the first block is begun; the root it gives must be
-//! the one recorded at the head. A proof at another block is rebuilt from the state at that block.
+//! The tree is built from the state when the first block is begun, and the root it gives must be the one recorded. With
+//! snapshots it is built from the state in segments, and the blocks in memory are applied one by one, as they once were:
+//! what they change among the nodes is in no log, it is made again. So while there is a tree the tables have the nodes of
+//! all their blocks, and while there is none they have no nodes at all.
 
-use icecore_hot::{Entry, HotTree, KeyHash, Loader, PathProof, Proof, Root};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use icecore_hot::{Batch, Changed, HotTree, KeyHash, Loader, Root, Undo, value_hash};
 use icecore_segments::step::BlockNumber;
 
 use crate::core::{Core, State};
-use crate::domain::{Domain, DomainId};
+use crate::domain::{DomainId, root_height, root_key};
 use crate::error::Error;
-use crate::reader::View;
+use crate::nodes::{NodeChanges, NodeKey, ROW_SPACING, encode_owner};
+use crate::observer::Observer;
+use crate::options::Config;
 use crate::scan::{Entries, Scan};
+use crate::stats::Counters;
+use crate::table::StepTable;
 use crate::version::Version;
+use crate::wal::ChangeRef;
+
+/// Keys between two reports of progress.
+const REPORT_EVERY: u64 = 1 << 16;
+
+/// Keys whose former values are looked up together.
+const LOOKUPS: usize = 1 << 14;
+
+/// The tree of the state at the head, and what takes its newest blocks back.
+pub(crate) struct LiveTree {
+    tree: HotTree,
+    /// The newest blocks, oldest first, at most a reorg window of them.
+    window: VecDeque<Applied>,
+    /// With snapshots: what the blocks before the window changed since the last snapshot among them.
+    older: Changed,
+}
+
+/// A block in the tree.
+struct Applied {
+    height: BlockNumber,
+    undo: Undo,
+    is_snapshot: bool,
+}
+
+impl LiveTree {
+    fn new(tree: HotTree) -> Self {
+        Self { tree, window: VecDeque::new(), older: Changed::new() }
+    }
+
+    /// Applies a block that follows `previous`, its changes ordered by domain and key.
+    pub(crate) fn apply(
+        &mut self,
+        config: &Config,
+        previous: Option<BlockNumber>,
+        height: BlockNumber,
+        changes: &[ChangeRef<'_>],
+    ) -> (Root, NodeChanges) {
+        let mut batch = Batch::new();
+        for change in changes {
+            let domain = &config.domains[usize::from(change.domain)].name;
+            match change.value {
+                Some(value) => batch.put(domain, change.key, value),
+                None => batch.delete(domain, change.key),
+            }
+        }
+        let (root, undo) = self.tree.apply(&batch);
+        let mut nodes = NodeChanges::default();
+        let is_snapshot = config.snapshots.is_some_and(|snapshots| snapshots.is_due(height, previous));
+        if config.snapshots.is_some() {
+            self.add_leaves(&batch, changes, &undo, &mut nodes);
+        }
+        self.window.push_back(Applied { height, undo, is_snapshot });
+        if is_snapshot {
+            self.add_rows(&mut nodes);
+        }
+        self.shorten(config);
+        (root, nodes)
+    }
+
+    /// The keys that the block inserted and deleted.
+    fn add_leaves(&self, batch: &Batch, changes: &[ChangeRef<'_>], undo: &Undo, nodes: &mut NodeChanges) {
+        let replaced: Vec<(KeyHash, bool)> = undo.keys().collect();
+        let inserts = replaced.iter().any(|(_, was_present)| !was_present);
+        if !inserts && changes.iter().all(|change| change.value.is_some()) {
+            return;
+        }
+        for (key, change) in self.tree.key_hashes(batch).iter().zip(changes) {
+            let Ok(at) = replaced.binary_search_by(|(replaced, _)| replaced.cmp(key)) else { continue };
+            match (replaced[at].1, change.value) {
+                (false, Some(_)) => {
+                    let owner = encode_owner(DomainId(change.domain), change.key);
+                    nodes.leaves.push((NodeKey::leaf(key), Some(owner)));
+                }
+                (true, None) => nodes.leaves.push((NodeKey::leaf(key), None)),
+                _ => {}
+            }
+        }
+    }
+
+    /// The nodes that changed since the last snapshot before the newest block.
+    fn add_rows(&self, nodes: &mut NodeChanges) {
+        let newest = self.window.len() - 1;
+        let last = self.window.iter().take(newest).rposition(|applied| applied.is_snapshot);
+        let mut changed = if last.is_some() { Changed::new() } else { self.older.clone() };
+        for applied in self.window.iter().skip(last.map_or(0, |last| last + 1)) {
+            changed.add(&applied.undo);
+        }
+        self.tree.changed_nodes(&mut changed, ROW_SPACING, |depth, key, hash| {
+            nodes.rows.push((NodeKey::row(depth, key), hash));
+        });
+    }
+
+    /// Lets go of what takes blocks back that are behind the reorg window.
+    fn shorten(&mut self, config: &Config) {
+        while self.window.len() as u64 > config.reorg_window {
+            let Some(applied) = self.window.pop_front() else { return };
+            if applied.is_snapshot {
+                self.older.clear();
+            } else if config.snapshots.is_some() {
+                self.older.add(&applied.undo);
+            }
+        }
+    }
+
+    /// Takes the blocks above `to` back; `false` when it no longer knows how.
+    pub(crate) fn rewind(&mut self, to: BlockNumber) -> bool {
+        if self.window.front().is_none_or(|oldest| oldest.height > to.saturating_add(1)) {
+            return false;
+        }
+        while self.window.back().is_some_and(|newest| newest.height > to) {
+            if let Some(newest) = self.window.pop_back() {
+                self.tree.undo(newest.undo);
+            }
+        }
+        true
+    }
+}
 
 impl Core {
-    /// Builds the tree from the state at the head, if it is not there.
+    /// Builds the tree, if it is not there.
     ///
     /// # Cost
     /// Reads the latest version of every key.
@@ -22,41 +149,142 @@ impl Core {
     /// # Errors
     /// [`Error::RootMismatch`] when the state does not have the root that was recorded for it: writing on would spread
     /// the damage.
-    pub(crate) fn ensure_tree(&self, state: &mut State, version: &Version) -> Result<(), Error> {
-        if state.tree.is_none() {
-            let mut options = icecore_hot::Options::default();
-            options.parallelism = self.options.parallelism;
-            let Some(head) = version.head else {
-                state.tree = Some(HotTree::new(options));
-                return Ok(());
-            };
-            let tree =
-                version.build_tree(&self.shared.directory.config.domains, head, options, |_, _, _| {})?;
-            version.check_root(head, tree.root())?;
-            state.tree = Some(tree);
+    pub(crate) fn ensure_tree<'s>(&self, state: &'s mut State) -> Result<&'s mut LiveTree, Error> {
+        if state.live.is_none() {
+            let observer = Arc::clone(&state.observer);
+            state.live = Some(self.build_live_tree(&*observer)?);
         }
-        Ok(())
+        Ok(state.live.as_mut().expect("the tree was just built"))
+    }
+
+    fn build_live_tree(&self, observer: &dyn Observer) -> Result<LiveTree, Error> {
+        let version = self.version();
+        let config = &self.shared.directory.config;
+        let mut options = icecore_hot::Options::default();
+        options.parallelism = self.options.parallelism;
+        let base = if config.snapshots.is_some() { version.emitted_head } else { version.head };
+        let mut live = match base {
+            Some(base) => version.live_tree_at(config, base, options, observer)?,
+            None => LiveTree::new(HotTree::new(options)),
+        };
+        if config.snapshots.is_some() {
+            version.replay(config, base, &mut live, observer)?;
+        }
+        Ok(live)
     }
 }
 
 impl Version {
-    /// Builds the tree of the state at `at`. `seen` is shown every key with its value.
-    pub(crate) fn build_tree(
+    fn live_tree_at(
         &self,
-        domains: &[Domain],
-        at: BlockNumber,
+        config: &Config,
+        base: BlockNumber,
         options: icecore_hot::Options,
-        mut seen: impl FnMut(&str, &[u8], &[u8]),
-    ) -> Result<HotTree, Error> {
-        let mut loader = Loader::new(options);
-        for (index, domain) in domains.iter().enumerate().skip(1) {
-            for entry in Entries::new(self, DomainId(index as u16), &Scan::all(), at)? {
-                let (key, value) = entry?;
-                seen(&domain.name, &key, &value);
-                loader.push(&domain.name, &key, &value);
+        observer: &dyn Observer,
+    ) -> Result<LiveTree, Error> {
+        let last = self.last_snapshot(config, base)?;
+        let mut written = Vec::new();
+        let tree = self.build_tree(config, base, options, observer, |domain, key, block| {
+            if last.is_some_and(|last| block > last) {
+                written.push((domain, key.to_vec()));
+            }
+        })?;
+        self.check_root(base, tree.root())?;
+        let mut live = LiveTree::new(tree);
+        for written in written.chunk_by(|a, b| a.0 == b.0).flat_map(|domain| domain.chunks(LOOKUPS)) {
+            let (domain, keys) = (written[0].0, written.iter().map(|(_, key)| &key[..]).collect::<Vec<_>>());
+            let values = self.multi_get(domain, &keys, last.unwrap_or(base), Counters::default().mine())?;
+            let name = &config.domains[domain.index()].name;
+            for (key, value) in keys.iter().zip(values) {
+                let former = value.map(|value| value_hash(&value));
+                live.older.add_key(KeyHash::of(name, key), former.as_ref());
             }
         }
-        Ok(loader.finish())
+        Ok(live)
+    }
+
+    /// The last snapshot at or below a block: without snapshots none.
+    pub(crate) fn last_snapshot(
+        &self,
+        config: &Config,
+        at: BlockNumber,
+    ) -> Result<Option<BlockNumber>, Error> {
+        let Some(snapshots) = config.snapshots else { return Ok(None) };
+        let scan = Scan::all().from(&root_key(snapshots.last_from(at)));
+        let first = Entries::new(self, DomainId::ROOTS, &scan, at)?.next().transpose()?;
+        let height = first.and_then(|(key, _)| root_height(&key));
+        height.map(Some).ok_or(Error::RootMissing { block: at })
+    }
+
+    /// Applies the blocks in memory, all above `base`, to the tree of `base`, and gives the tables their nodes.
+    fn replay(
+        &self,
+        config: &Config,
+        base: Option<BlockNumber>,
+        live: &mut LiveTree,
+        observer: &dyn Observer,
+    ) -> Result<(), Error> {
+        let mut previous = base;
+        let mut made: Vec<(&StepTable, BlockNumber, NodeChanges)> = Vec::new();
+        observer.begin("apply the blocks in memory", None);
+        for table in &self.tables {
+            table.for_each_block(config, |height, recorded, changes| {
+                let (root, nodes) = live.apply(config, previous, height, changes);
+                made.push((table, height, nodes));
+                previous = Some(height);
+                observer.advance(1);
+                if root == recorded {
+                    return Ok(());
+                }
+                let (expected, found) = (recorded.to_string(), root.to_string());
+                Err(Error::RootMismatch { block: height, expected, found })
+            })?;
+        }
+        observer.end();
+        // Only now, so that an error leaves the tables as they were.
+        for (table, height, nodes) in made {
+            nodes.add_to(table, config, height);
+        }
+        Ok(())
+    }
+
+    /// Builds the tree of the state at `at`. `seen` is shown the newest version of every key, deletions too.
+    pub(crate) fn build_tree(
+        &self,
+        config: &Config,
+        at: BlockNumber,
+        options: icecore_hot::Options,
+        observer: &dyn Observer,
+        mut seen: impl FnMut(DomainId, &[u8], BlockNumber),
+    ) -> Result<HotTree, Error> {
+        let mut loader = Loader::new(options);
+        let keys = config.declared_ids().map(|(domain, _)| self.keys_to_pass(domain, at)).sum();
+        observer.begin(&format!("build the tree of block {at}"), Some(keys));
+        for (id, domain) in config.declared_ids() {
+            let mut entries = Entries::new(self, id, &Scan::all(), at)?;
+            let mut told = 0;
+            while let Some((key, (block, value))) = entries.next_version()? {
+                seen(id, &key, block);
+                if let Some(value) = value {
+                    loader.push(&domain.name, &key, &value);
+                }
+                if entries.passed() - told >= REPORT_EVERY {
+                    observer.advance(entries.passed() - told);
+                    told = entries.passed();
+                }
+            }
+            observer.advance(entries.passed() - told);
+        }
+        let tree = loader.finish();
+        observer.end();
+        Ok(tree)
+    }
+
+    /// The keys that a scan of a whole domain passes, those of several tables and segments counted as often.
+    fn keys_to_pass(&self, domain: DomainId, at: BlockNumber) -> u64 {
+        let segments = self.domain(domain).iter().filter(|segment| segment.blocks.0 <= at);
+        let tables = self.tables.iter().map(|table| table.keys(domain).len() as u64);
+        segments.map(|segment| segment.kv.view().summary().keys).chain(tables).sum()
     }
 
     /// Compares a root that the state gave with the one that was recorded.
@@ -69,57 +297,33 @@ impl Version {
     }
 }
 
-impl View {
-    /// Proves the value of a key at this block, or its absence, against [`View::root`].
-    ///
-    /// # Cost
-    /// The tree of this block is rebuilt: the state at the block is read once, twice for an absent key, and about
-    /// 120 bytes of memory per key are taken for the time.
-    ///
-    /// # Errors
-    /// [`Error::RootMismatch`] when the state at the block does not have the recorded root.
-    pub fn prove(&self, domain: &str, key: &[u8]) -> Result<Proof, Error> {
-        self.shared.directory.domain(domain)?;
-        let domains = &self.shared.directory.config.domains;
-        let options = icecore_hot::Options::default();
-        let tree = self.version.build_tree(domains, self.at, options, |_, _, _| {})?;
-        self.version.check_root(self.at, tree.root())?;
-        let path = tree.prove(&KeyHash::of(domain, key));
-        drop(tree);
-        self.complete(path, domain, key)
-    }
-
-    /// Adds to a path the keys and values of the leaves that it shows.
-    fn complete(&self, path: PathProof, domain: &str, key: &[u8]) -> Result<Proof, Error> {
-        let mut leaves = Vec::new();
-        if let PathProof::Present(_) = path {
-            let value = self.get(domain, key)?.unwrap_or_default();
-            leaves.push((
-                KeyHash::of(domain, key),
-                Entry { domain: domain.to_owned(), key: key.to_vec(), value },
-            ));
-        } else {
-            let wanted: Vec<KeyHash> = path.neighbours().copied().collect();
-            self.find_leaves(&wanted, &mut leaves)?;
-        }
-        let take =
-            |wanted: &KeyHash| leaves.iter().find(|(hash, _)| hash == wanted).map(|(_, entry)| entry.clone());
-        Ok(path.complete(domain, key, take).expect("the state that made the tree has its leaves"))
-    }
-
-    /// Looks through the state for the keys with these hashes.
-    fn find_leaves(&self, wanted: &[KeyHash], found: &mut Vec<(KeyHash, Entry)>) -> Result<(), Error> {
-        for (index, domain) in self.shared.directory.config.domains.iter().enumerate().skip(1) {
-            for entry in Entries::new(&self.version, DomainId(index as u16), &Scan::all(), self.at)? {
-                let (key, value) = entry?;
-                let hash = KeyHash::of(&domain.name, &key);
-                if wanted.contains(&hash) {
-                    found.push((hash, Entry { domain: domain.name.clone(), key, value }));
-                }
-                if found.len() == wanted.len() {
-                    return Ok(());
-                }
+impl StepTable {
+    /// Shows every block of the table in order: height, root, changes ordered by domain and key.
+    fn for_each_block(
+        &self,
+        config: &Config,
+        mut show: impl FnMut(BlockNumber, Root, &[ChangeRef<'_>]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let domains: Vec<_> = config.declared_ids().map(|(domain, _)| (domain, self.keys(domain))).collect();
+        let mut changes: Vec<(BlockNumber, ChangeRef<'_>)> = Vec::new();
+        for (domain, keys) in &domains {
+            for (key, versions) in keys.iter() {
+                changes.extend(versions.iter().map(|(block, value)| {
+                    (*block, ChangeRef { domain: domain.0, key, value: value.as_deref() })
+                }));
             }
+        }
+        changes.sort_by_key(|(block, _)| *block);
+        let mut rest = changes.as_slice();
+        for (key, versions) in self.keys(DomainId::ROOTS).iter() {
+            let root = versions.last().and_then(|(_, root)| root.as_deref());
+            let (Some(height), Some(Ok(root))) = (root_height(key), root.map(TryInto::try_into)) else {
+                continue;
+            };
+            let of_block = rest.partition_point(|(block, _)| *block <= height);
+            let block: Vec<_> = rest[..of_block].iter().map(|(_, change)| *change).collect();
+            rest = &rest[of_block..];
+            show(height, Root(root), &block)?;
         }
         Ok(())
     }

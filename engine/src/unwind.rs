@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use icecore_hot::HotTree;
 use icecore_segments::EntrySource;
 use icecore_segments::step::{BlockNumber, Step, StepRange};
 
@@ -60,8 +59,13 @@ impl Core {
         let logged = state.log.append(&RecordRef::Unwind { to }, None).and_then(|()| state.log.settle());
         state.poisoned(logged)?;
         let mut next = version.clone();
-        next.unwind_tables(to);
-        rewind_tree(state, to);
+        let is_rewound = state.live.as_mut().is_some_and(|live| live.rewind(to));
+        if !is_rewound {
+            state.live = None;
+        }
+        // Without the tree the tables have no nodes: with it they are made again.
+        let nodes = self.shared.directory.config.nodes();
+        next.unwind_tables(to, nodes.filter(|_| !is_rewound));
         *self.shared.version.write() = Arc::new(next);
         Ok(())
     }
@@ -88,8 +92,7 @@ impl Core {
         state.poisoned(relogged)?;
         let first_file = state.log.last();
         let config = Arc::clone(&self.shared.directory.config);
-        state.tree = None;
-        state.undo.clear();
+        state.live = None;
         self.publish(state, change, |manifest, next| {
             manifest.emitted_to = border;
             manifest.emitted_head = emitted_head;
@@ -110,7 +113,10 @@ impl Core {
     fn take_blocks(&self, version: &Version, border: Step, to: BlockNumber) -> Result<Blocks, Error> {
         let from = self.shared.directory.config.step_len.first_block(border);
         let mut blocks = Blocks::new();
-        for segment in version.all_segments().filter(|segment| segment.record.steps.contains(border)) {
+        // Nodes are not logged: they are made again with the tree.
+        let nodes = self.shared.directory.config.nodes();
+        let segments = version.all_segments().filter(|segment| Some(segment.record.domain) != nodes);
+        for segment in segments.filter(|segment| segment.record.steps.contains(border)) {
             let file = self.shared.directory.open_segment(&segment.record, Access::Sequential)?;
             let mut cursor = file.view().cursor();
             cursor.seek_first().map_err(|e| file.error(e))?;
@@ -192,26 +198,4 @@ impl TakenBlock {
         });
         refs.collect()
     }
-}
-
-/// Takes the newest blocks out of the tree, from what it remembers of them; where it does not, it is built again later.
-fn rewind_tree(state: &mut State, to: BlockNumber) {
-    let known = state.undo.front().is_some_and(|(oldest, _)| *oldest <= to.saturating_add(1));
-    let Some(tree) = state.tree.as_mut().filter(|_| known) else {
-        forget_tree(&mut state.tree, &mut state.undo);
-        return;
-    };
-    while state.undo.back().is_some_and(|(height, _)| *height > to) {
-        if let Some((_, undo)) = state.undo.pop_back() {
-            tree.undo(undo);
-        }
-    }
-}
-
-fn forget_tree(
-    tree: &mut Option<HotTree>,
-    undo: &mut std::collections::VecDeque<(BlockNumber, icecore_hot::Undo)>,
-) {
-    *tree = None;
-    undo.clear();
 }

@@ -105,9 +105,7 @@ fn verify_manifest(
     verify_log(&directory, manifest, &mut report);
     report.garbage = recovery::find_garbage(&directory, manifest)?;
     if mode == VerifyMode::Full && report.problems.is_empty() {
-        observer.begin("verify the state against its root", None);
-        report.problems.extend(verify_root(Arc::clone(storage), path).err());
-        observer.end();
+        report.problems.extend(verify_root(Arc::clone(storage), path, observer).err());
     }
     Ok(report)
 }
@@ -126,12 +124,12 @@ fn verify_log(directory: &Directory, manifest: &Manifest, report: &mut VerifyRep
     }
 }
 
-fn verify_root(storage: Arc<dyn Storage>, path: &Path) -> Result<(), Error> {
+fn verify_root(storage: Arc<dyn Storage>, path: &Path, observer: &dyn Observer) -> Result<(), Error> {
     let reader = Reader::open_with(storage, path)?;
     let Some(head) = reader.head() else { return Ok(()) };
     let version = reader.shared.version();
-    let domains = &reader.shared.directory.config.domains;
-    let tree = version.build_tree(domains, head, icecore_hot::Options::default(), |_, _, _| {})?;
+    let config = &reader.shared.directory.config;
+    let tree = version.build_tree(config, head, icecore_hot::Options::default(), observer, |_, _, _| {})?;
     version.check_root(head, tree.root())
 }
 

@@ -14,8 +14,8 @@ use icecore::testing::{Fault, SimStorage};
 use icecore::{
     Archive, Durability, Error, ErrorKind, Maintenance, OpenOptions, Reader, VerifyMode, verify_with,
 };
-use oracle::script::{PATH, Script, Step, fresh, play, storage};
-use oracle::{Oracle, commit};
+use oracle::script::{PATH, Script, Step, fresh, options_with, play, storage};
+use oracle::{DOMAINS, Oracle, commit};
 
 fn seed() -> u64 {
     std::env::var("ICECORE_SEED").map_or(7, |seed| seed.parse().unwrap())
@@ -89,7 +89,12 @@ struct Campaign {
 
 impl Campaign {
     fn new(steps: Vec<Step>, open: OpenOptions) -> Self {
-        let start = fresh(open);
+        Self::with(0, steps, open)
+    }
+
+    /// With a snapshot every so many blocks.
+    fn with(snapshot_period: u64, steps: Vec<Step>, open: OpenOptions) -> Self {
+        let start = fresh(options_with(snapshot_period), open);
         let disk = start.kill_clone();
         let archive = Archive::open_with(storage(&disk), PATH, open).unwrap();
         let (mut states, mut marks) = (vec![Oracle::default()], vec![disk.operations()]);
@@ -197,7 +202,18 @@ fn recover_once(disk: &SimStorage, open: OpenOptions, allowed: &Allowed) {
     let next = state.head().map_or(5, |head| head + 4);
     commit(&archive, &mut state, next, &[(0, b"after".to_vec(), Some(b"the crash".to_vec()))]);
     state.read_all(archive.reader(), 1).unwrap_or_else(|error| fail(error));
+    prove(&archive, &state).unwrap_or_else(|error| fail(error));
     verify(&disk, &allowed.what);
+}
+
+/// Proofs at some blocks, snapshots or not.
+fn prove(archive: &Archive, state: &Oracle) -> Result<(), Error> {
+    for at in state.heights(4) {
+        let view = archive.at(at)?;
+        let value = state.get(0, b"a", at);
+        view.prove(DOMAINS[0], b"a")?.verify(&view.root()?, DOMAINS[0], b"a", value.as_deref()).unwrap();
+    }
+    Ok(())
 }
 
 fn verify(disk: &SimStorage, what: &str) {
@@ -218,6 +234,12 @@ fn nothing_committed_is_lost_wherever_the_run_stops() {
 fn the_same_with_maintenance_inside_commits() {
     let open = with(Durability::Block, Maintenance::Inline);
     Campaign::new(Script::everything(seed() + 1), open).run(stride(11), 2, true);
+}
+
+#[test]
+fn snapshots_make_no_difference() {
+    let open = with(Durability::Block, Maintenance::EmitOnly);
+    Campaign::with(3, Script::everything(seed() + 6), open).run(stride(23), 2, true);
 }
 
 #[test]

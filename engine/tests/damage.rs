@@ -14,7 +14,7 @@ use icecore::{
     Archive, Durability, Error, ErrorKind, Maintenance, OpenOptions, Reader, VerifyMode, verify_with,
 };
 use oracle::Oracle;
-use oracle::script::{PATH, Script, Step, fresh, play, storage};
+use oracle::script::{PATH, Script, Step, fresh, options, play, storage};
 
 /// What a log file ends in when its last block was synced: a mark, which itself is not synced.
 const MARK_LEN: u64 = 32;
@@ -34,7 +34,7 @@ fn open_options() -> OpenOptions {
 
 impl Sample {
     fn new() -> Self {
-        let disk = fresh(open_options());
+        let disk = fresh(options(), open_options());
         let archive = Archive::open_with(storage(&disk), PATH, open_options()).unwrap();
         let script = Script::new(11).commits(18).then(Step::Merge).commits(3).begin_step();
         let oracle = play(&archive, &script.steps);

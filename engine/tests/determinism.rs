@@ -12,7 +12,7 @@ use icecore::testing::SimStorage;
 use icecore::{
     Archive, Durability, Maintenance, MergeOptions, OpenOptions, Options, Parallelism, ReindexRule, Root,
 };
-use oracle::script::{PATH, Script, Step, options, storage};
+use oracle::script::{PATH, Script, Step, options, options_with, storage};
 use oracle::{Change, DOMAINS, Random};
 use rayon::ThreadPoolBuilder;
 
@@ -41,11 +41,21 @@ fn files(options: Options, steps: &[Step], way: Way) -> BTreeMap<String, Vec<u8>
                 archive = Archive::open_with(storage(&disk), PATH, open).unwrap();
             }
         }
-        archive.emit().unwrap();
-        archive.merge(&MergeOptions::default(), &()).unwrap();
-        archive.reindex(ReindexRule::Policy, None, &()).unwrap();
-        archive.close().unwrap();
+        finish(archive);
     });
+    segment_files(&disk)
+}
+
+/// Brings everything in line.
+fn finish(archive: Archive) {
+    archive.emit().unwrap();
+    archive.merge(&MergeOptions::default(), &()).unwrap();
+    archive.reindex(ReindexRule::Policy, None, &()).unwrap();
+    archive.close().unwrap();
+}
+
+/// The segment files by name without revision.
+fn segment_files(disk: &SimStorage) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     for (path, _) in disk.files() {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
@@ -94,6 +104,39 @@ fn check(options: &Options, steps: &[Step], ways: &[Way]) {
 fn the_same_history_gives_the_same_bytes() {
     let script = Script::new(3).commits(40).unwind(1).commits(30).unwind(2).commits(60);
     check(&options(), &script.steps, &ways());
+}
+
+/// What a writer keeps of the nodes since the last snapshot must not depend on whether it was there all the time.
+#[test]
+fn the_same_history_gives_the_same_nodes() {
+    for period in [1, 3, 10] {
+        let script = Script::new(period).commits(30).unwind(1).commits(20).unwind(9).commits(40).unwind(3);
+        check(&options_with(period), &script.commits(11).steps, &ways());
+    }
+}
+
+/// Where a kill came does not show either: nodes are in no log, they are made again.
+#[test]
+fn kills_do_not_show_in_the_nodes() {
+    let steps = Script::new(8).commits(25).unwind(2).commits(30).unwind(6).commits(12).steps;
+    let way = ways()[2];
+    let expected = files(options_with(5), &steps, way);
+    for killed in (5..steps.len()).step_by(9) {
+        let open = OpenOptions::new().maintenance(way.maintenance);
+        let mut disk = SimStorage::new();
+        let archive = Archive::create_with(storage(&disk), PATH, options_with(5), open).unwrap();
+        for step in &steps[..killed] {
+            step.apply(&archive).unwrap();
+        }
+        disk = disk.kill_clone();
+        drop(archive);
+        let archive = Archive::open_with(storage(&disk), PATH, open).unwrap();
+        for step in &steps[killed..] {
+            step.apply(&archive).unwrap();
+        }
+        finish(archive);
+        assert!(segment_files(&disk) == expected, "killed after step {killed}");
+    }
 }
 
 /// Merging at once and merging at the end look at the same range from different heads: the age of a segment must not

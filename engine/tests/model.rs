@@ -5,6 +5,7 @@
 
 mod oracle;
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use icecore::storage::Storage;
@@ -57,10 +58,11 @@ struct Run {
 }
 
 impl Run {
-    fn new(blocks_per_step: u64, reorg_window: u64) -> Self {
+    fn new(blocks_per_step: u64, reorg_window: u64, snapshot_period: u64) -> Self {
         let disk = SimStorage::new();
         let options = DOMAINS.iter().fold(Options::new(), |options, name| options.domain(name));
         let options = options.blocks_per_step(blocks_per_step).reorg_window(reorg_window);
+        let options = options.snapshot_period(NonZeroU64::new(snapshot_period));
         let storage: Arc<dyn Storage> = Arc::new(disk.clone());
         let archive = Archive::create_with(storage, "/archive", options, open_options(false)).unwrap();
         Self { disk, archive: Some(archive), oracle: Oracle::default() }
@@ -137,8 +139,9 @@ impl Run {
             icecore::verify_with(Arc::new(self.disk.clone()), "/archive", VerifyMode::Full, &()).unwrap();
         assert!(report.problems.is_empty(), "{:?}", report.problems);
         assert!(report.garbage.is_empty(), "{:?}", report.garbage);
-        if let Some(head) = self.oracle.head() {
-            self.check_proofs(head);
+        let roots = self.oracle.roots.keys().rev().step_by(3).take(4).copied();
+        for at in roots.filter(|at| self.oracle.range().is_some_and(|(first, _)| first <= *at)) {
+            self.check_proofs(at);
         }
     }
 
@@ -163,8 +166,9 @@ proptest! {
         ops in prop::collection::vec(op(), 1..120),
         blocks_per_step in prop_oneof![Just(1u64), 2..6u64, Just(1000)],
         reorg_window in prop_oneof![Just(0u64), 1..6u64],
+        snapshot_period in prop_oneof![Just(0u64), Just(1), 2..12u64],
     ) {
-        let mut run = Run::new(blocks_per_step, reorg_window);
+        let mut run = Run::new(blocks_per_step, reorg_window, snapshot_period);
         for op in &ops {
             run.apply(op);
         }

@@ -2,6 +2,7 @@
 //! know what must be there.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use icecore::storage::Storage;
@@ -169,14 +170,19 @@ pub(crate) fn options() -> Options {
     Options::new().domain(DOMAINS[0]).declare(zstd).blocks_per_step(4).reorg_window(2)
 }
 
+/// The same with a snapshot every so many blocks; 0 for none.
+pub(crate) fn options_with(snapshot_period: u64) -> Options {
+    options().snapshot_period(NonZeroU64::new(snapshot_period))
+}
+
 pub(crate) fn storage(disk: &SimStorage) -> Arc<dyn Storage> {
     Arc::new(disk.clone())
 }
 
 /// A disk with an empty archive.
-pub(crate) fn fresh(open: OpenOptions) -> SimStorage {
+pub(crate) fn fresh(options: Options, open: OpenOptions) -> SimStorage {
     let disk = SimStorage::new();
-    Archive::create_with(storage(&disk), PATH, options(), open).unwrap().close().unwrap();
+    Archive::create_with(storage(&disk), PATH, options, open).unwrap().close().unwrap();
     disk.kill_clone()
 }
 
