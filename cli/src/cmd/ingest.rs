@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
 
@@ -9,7 +10,7 @@ use icecore::{Archive, Durability, Error, Maintenance, MergeOptions, OpenOptions
 use indicatif::ProgressBar;
 use serde_json::json;
 
-use super::create::Shape;
+use super::create::{Every, Shape};
 use super::tell_repairs;
 use crate::encoding::{Encoding, hex};
 use crate::exit::{Exit, Failure, Outcome};
@@ -136,6 +137,7 @@ struct Tally {
 pub(crate) fn run(args: Args) -> Outcome {
     check(&args)?;
     let archive = open(&args)?;
+    archive.report_to(Arc::new(Bars::new()));
     tell_repairs(&archive);
     let names: Vec<String> = match args.format {
         FormatName::Jsonl => archive.reader().domains().iter().map(|domain| domain.name.clone()).collect(),
@@ -189,8 +191,8 @@ fn check(args: &Args) -> Result<(), Failure> {
     if args.first_block.is_some() && args.format != FormatName::GethDiff {
         return Err(Failure::usage("--first-block is for --format geth-diff"));
     }
-    if !args.create && (args.shape.blocks_per_step.is_some() || args.shape.reorg_window.is_some()) {
-        return Err(Failure::usage("--blocks-per-step and --reorg-window need --create"));
+    if !args.create && args.shape.is_given() {
+        return Err(Failure::usage("--blocks-per-step, --reorg-window and --snapshot-every need --create"));
     }
     Ok(())
 }
@@ -242,6 +244,13 @@ fn check_shape(archive: &Archive, args: &Args) -> Result<(), Failure> {
     match args.shape.reorg_window {
         Some(asked) if asked != reader.reorg_window() => {
             return differs("--reorg-window", asked.to_string(), reader.reorg_window().to_string());
+        }
+        _ => {}
+    }
+    let every = Every(reader.snapshot_period());
+    match args.shape.snapshot_every {
+        Some(asked) if asked != every => {
+            return differs("--snapshot-every", asked.to_string(), every.to_string());
         }
         _ => {}
     }

@@ -13,8 +13,8 @@ use crate::print::{Out, bytes, count, table};
 #[command(after_help = "\
 STEPS are half-open, BLOCKS are not: 0-64 are the steps 0 to 63, 1-4095 the
 blocks from 1 to 4095. M is the number of entries for each pivot of the .bt,
-BITS the width of a fingerprint in the .kvei. The domain _roots is the
-archive's own.
+BITS the width of a fingerprint in the .kvei. The domains _roots and _nodes
+are the archive's own: the roots of all blocks, and the nodes of snapshots.
 
 Examples:
   icecore ls chain.ice

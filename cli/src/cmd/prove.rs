@@ -1,12 +1,12 @@
 //! `icecore prove`.
 
-use icecore::Proof;
+use icecore::{Parallelism, ProofCost, ProofSource};
 use serde::{Deserialize, Serialize};
 
 use crate::ask::Question;
 use crate::encoding::{RULE, hex};
 use crate::exit::{Exit, Outcome};
-use crate::print::Out;
+use crate::print::{Out, count, plural};
 
 /// Write a proof of a key's value, or of its absence, at a block. Always JSON.
 #[derive(clap::Args)]
@@ -14,6 +14,10 @@ use crate::print::Out;
 The proof is one line of JSON: domain, key, value (null: absent), block, root
 and the ICS23 commitment proof, bytes as 0x hex. It holds against the root
 alone: whoever checks it should know the root from elsewhere.
+
+At a snapshot (see create --snapshot-every) it is made of a few kept nodes;
+at any other block the Merkle tree is rebuilt from the whole state at the
+block. --cost tells which on standard error, and what was read.
 
 {RULE}
 
@@ -25,6 +29,9 @@ pub(crate) struct Args {
     question: Question,
     /// The key
     key: String,
+    /// Tell on standard error what the proof was made of
+    #[arg(long)]
+    cost: bool,
 }
 
 /// A proof as a document: everything that it says is checked against the root.
@@ -51,7 +58,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let view = asked.view(args.question.at)?;
     let key = asked.bytes("key", &args.key)?;
     let value = view.get(domain, &key)?;
-    let proof: Proof = view.prove(domain, &key)?;
+    let (batch, cost) = view.prove_counted(&[(domain, &key)], Parallelism::Off)?;
+    if args.cost {
+        eprintln!("{}", told(cost));
+    }
+    let proof = &batch.proofs[0];
     let document = Document {
         domain: domain.to_owned(),
         key: hex(&key),
@@ -64,4 +75,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
     out.json(&document)?;
     out.flush()?;
     Ok(Exit::Done)
+}
+
+fn told(cost: ProofCost) -> String {
+    let what = match cost.source {
+        ProofSource::Snapshot => "from the snapshot of the block",
+        ProofSource::State => "rebuilt from the whole state: the block is no snapshot",
+    };
+    format!("{what}; {} entries in {}", count(cost.entries), plural(cost.reads, "read"))
 }

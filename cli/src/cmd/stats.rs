@@ -32,6 +32,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             "domains": domains,
             "blocks_per_step": reader.blocks_per_step(),
             "reorg_window": reader.reorg_window(),
+            "snapshot_every": reader.snapshot_period(),
             "first": stats.first,
             "head": stats.head,
             "segments": stats.segments,
@@ -39,6 +40,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             "kv_bytes": stats.kv_bytes,
             "bt_bytes": stats.bt_bytes,
             "kvei_bytes": stats.kvei_bytes,
+            "node_bytes": stats.node_bytes,
             "resident_bytes": stats.resident_bytes,
             "steps_in_memory": stats.steps_in_memory,
             "memory_bytes": stats.memory_bytes,
@@ -47,6 +49,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let blocks = match reader.range() {
             Some((first, head)) => format!("{first} to {head}"),
             None => "none yet".to_owned(),
+        };
+        let snapshots = match reader.snapshot_period() {
+            Some(blocks) => format!("every {}, part of the files above", plural(blocks.get(), "block")),
+            None => "off".to_owned(),
         };
         let per_entry = |size: u64| match stats.entries {
             0 => String::new(),
@@ -59,6 +65,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             [".kv".to_owned(), bytes(stats.kv_bytes), per_entry(stats.kv_bytes)],
             [".bt".to_owned(), bytes(stats.bt_bytes), per_entry(stats.bt_bytes)],
             [".kvei".to_owned(), bytes(stats.kvei_bytes), per_entry(stats.kvei_bytes)],
+            ["snapshots".to_owned(), bytes(stats.node_bytes), snapshots],
             ["resident".to_owned(), bytes(stats.resident_bytes), "index tops and filter tables".to_owned()],
             ["in memory".to_owned(), bytes(stats.memory_bytes), plural(stats.steps_in_memory, "step")],
         ];

@@ -13,6 +13,13 @@ fn create_makes_an_archive_once() {
             .ok();
     assert_eq!(made.json()["blocks_per_step"], 16);
     assert_eq!(made.json()["reorg_window"], 64);
+    assert_eq!(made.json()["snapshot_every"], json!(null));
+    let every =
+        |blocks| icecore(&["create", &place.text(blocks), "--domain", "a", "--snapshot-every", blocks]);
+    assert!(every("32").ok().out.contains("snapshots: 32"));
+    assert!(every("off").ok().out.contains("snapshots: off"));
+    every("0").fails(2, "must be a number of blocks, or off");
+    assert_eq!(icecore(&["stats", &place.text("32"), "--json"]).ok().json()["snapshot_every"], 32);
     icecore(&["create", &dir, "--domain", "a"]).fails(7, "exists and is not empty");
     icecore(&["create", &place.text("x"), "--domain", "../a"]).fails(2, "option domain");
     icecore(&["create", &place.text("x")]).fails(2, "--domain");
@@ -114,6 +121,25 @@ fn a_proof_travels() {
     let mut document = icecore(&["prove", &dir, "k"]).ok().json();
     document["proof"] = json!("0x0000");
     assert_eq!(icecore_reading(&["verify-proof"], document.to_string().as_bytes()).code, 1);
+}
+
+#[test]
+fn a_proof_at_a_snapshot_is_the_same_and_tells_its_cost() {
+    let place = Place::new();
+    let (plain, kept) = (archive(&place, 4, &forty_blocks()), place.text("kept.ice"));
+    let file = place.file("blocks.jsonl", forty_blocks());
+    let create = ["ingest", &kept, &file, "--format", "jsonl", "--create", "--snapshot-every"];
+    let shape = ["--blocks-per-step", "4", "--reorg-window", "0"];
+    icecore(&[&create[..], &["10"], &shape].concat()).ok();
+    icecore(&[&create[..], &["11"], &shape].concat()).fails(2, "created with 10");
+    for (at, source) in [("20", "from the snapshot"), ("17", "rebuilt from the whole state")] {
+        for key in ["k", "never"] {
+            let expected = icecore(&["prove", &plain, key, "--at", at]).ok();
+            let proof = icecore(&["prove", &kept, key, "--at", at, "--cost"]).ok();
+            assert_eq!((proof.out, expected.err), (expected.out, String::new()));
+            assert!(proof.err.contains(source), "{}", proof.err);
+        }
+    }
 }
 
 #[test]
