@@ -57,6 +57,7 @@ mod history;
 mod info;
 mod layout;
 mod live;
+mod load;
 mod log;
 mod manifest;
 mod merge;

@@ -13,6 +13,9 @@ use crate::reader::View;
 use crate::rows::Rows;
 use crate::scan::{Entries, Scan};
 
+/// Fewer keys than this are proved by the calling thread: starting others takes longer.
+const PARALLEL_KEYS_MIN: usize = 2048;
+
 /// What proofs were made from, and what that took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProofCost {
@@ -108,7 +111,8 @@ impl View {
         });
         let asked: Vec<Asked<'_>> = asked.collect::<Result<_, Error>>()?;
         let counters = &self.shared.counters;
-        let rows = Rows::of(&self.version, &directory.config, counters, self.at, parallelism)?;
+        let workers = if keys.len() < PARALLEL_KEYS_MIN { 1 } else { parallelism.threads() };
+        let rows = Rows::of(&self.version, &directory.config, counters, self.at, workers)?;
         let mut leaves = Leaves::default();
         let (paths, cost) = match rows {
             Some(rows) => self.paths_of_rows(&rows, &asked, &mut leaves)?,
@@ -156,7 +160,7 @@ impl View {
     ) -> Result<(Vec<PathProof>, ProofCost), Error> {
         let config = &self.shared.directory.config;
         let options = icecore_hot::Options::default();
-        let tree = self.version.build_tree(config, self.at, options, &(), |_, _, _| {})?;
+        let tree = self.version.build_tree(config, self.at, None, options, &())?.tree;
         self.version.check_root(self.at, tree.root())?;
         let mut cost = ProofCost { source: ProofSource::State, reads: 1, entries: tree.len() };
         let paths: Vec<PathProof> = asked.iter().map(|asked| tree.prove(&asked.hash)).collect();

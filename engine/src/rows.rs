@@ -10,7 +10,7 @@
 
 use std::thread;
 
-use icecore_hot::{Entry, KeyHash, Parallelism, PartialTree, value_hash};
+use icecore_hot::{Entry, KeyHash, PartialTree, value_hash};
 use icecore_segments::span::PageSpan;
 use icecore_segments::step::BlockNumber;
 
@@ -62,7 +62,7 @@ impl<'v> Rows<'v> {
         config: &'v Config,
         counters: &'v Counters,
         at: BlockNumber,
-        parallelism: Parallelism,
+        workers: usize,
     ) -> Result<Option<Self>, Error> {
         let Some(nodes) = config.nodes() else { return Ok(None) };
         let (height, _) = version.newest_root(at)?;
@@ -72,7 +72,7 @@ impl<'v> Rows<'v> {
             return Ok(None);
         }
         let root = root.map(TryInto::try_into).transpose().map_err(|_| Error::SnapshotDamaged { block })?;
-        Ok(Some(Self { version, config, counters, at, workers: parallelism.threads(), nodes, root }))
+        Ok(Some(Self { version, config, counters, at, workers, nodes, root }))
     }
 
     /// The leaves next to a key that is absent.

@@ -9,12 +9,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use icecore_hot::{Batch, Changed, HotTree, KeyHash, Loader, Root, Undo, value_hash};
+use icecore_hot::{Batch, Changed, HotTree, KeyHash, Root, Undo, value_hash};
 use icecore_segments::step::BlockNumber;
 
 use crate::core::{Core, State};
 use crate::domain::{DomainId, root_height, root_key};
 use crate::error::Error;
+use crate::load::Built;
 use crate::nodes::{NodeChanges, NodeKey, ROW_SPACING, encode_owner};
 use crate::observer::Observer;
 use crate::options::Config;
@@ -23,9 +24,6 @@ use crate::stats::Counters;
 use crate::table::StepTable;
 use crate::version::Version;
 use crate::wal::ChangeRef;
-
-/// Keys between two reports of progress.
-const REPORT_EVERY: u64 = 1 << 16;
 
 /// Keys whose former values are looked up together.
 const LOOKUPS: usize = 1 << 14;
@@ -183,12 +181,7 @@ impl Version {
         observer: &dyn Observer,
     ) -> Result<LiveTree, Error> {
         let last = self.last_snapshot(config, base)?;
-        let mut written = Vec::new();
-        let tree = self.build_tree(config, base, options, observer, |domain, key, block| {
-            if last.is_some_and(|last| block > last) {
-                written.push((domain, key.to_vec()));
-            }
-        })?;
+        let Built { tree, written } = self.build_tree(config, base, last, options, observer)?;
         self.check_root(base, tree.root())?;
         let mut live = LiveTree::new(tree);
         for written in written.chunk_by(|a, b| a.0 == b.0).flat_map(|domain| domain.chunks(LOOKUPS)) {
@@ -246,45 +239,6 @@ impl Version {
             nodes.add_to(table, config, height);
         }
         Ok(())
-    }
-
-    /// Builds the tree of the state at `at`. `seen` is shown the newest version of every key, deletions too.
-    pub(crate) fn build_tree(
-        &self,
-        config: &Config,
-        at: BlockNumber,
-        options: icecore_hot::Options,
-        observer: &dyn Observer,
-        mut seen: impl FnMut(DomainId, &[u8], BlockNumber),
-    ) -> Result<HotTree, Error> {
-        let mut loader = Loader::new(options);
-        let keys = config.declared_ids().map(|(domain, _)| self.keys_to_pass(domain, at)).sum();
-        observer.begin(&format!("build the tree of block {at}"), Some(keys));
-        for (id, domain) in config.declared_ids() {
-            let mut entries = Entries::new(self, id, &Scan::all(), at)?;
-            let mut told = 0;
-            while let Some((key, (block, value))) = entries.next_version()? {
-                seen(id, &key, block);
-                if let Some(value) = value {
-                    loader.push(&domain.name, &key, &value);
-                }
-                if entries.passed() - told >= REPORT_EVERY {
-                    observer.advance(entries.passed() - told);
-                    told = entries.passed();
-                }
-            }
-            observer.advance(entries.passed() - told);
-        }
-        let tree = loader.finish();
-        observer.end();
-        Ok(tree)
-    }
-
-    /// The keys that a scan of a whole domain passes, those of several tables and segments counted as often.
-    fn keys_to_pass(&self, domain: DomainId, at: BlockNumber) -> u64 {
-        let segments = self.domain(domain).iter().filter(|segment| segment.blocks.0 <= at);
-        let tables = self.tables.iter().map(|table| table.keys(domain).len() as u64);
-        segments.map(|segment| segment.kv.view().summary().keys).chain(tables).sum()
     }
 
     /// Compares a root that the state gave with the one that was recorded.

@@ -129,7 +129,7 @@ fn verify_root(storage: Arc<dyn Storage>, path: &Path, observer: &dyn Observer) 
     let Some(head) = reader.head() else { return Ok(()) };
     let version = reader.shared.version();
     let config = &reader.shared.directory.config;
-    let tree = version.build_tree(config, head, icecore_hot::Options::default(), observer, |_, _, _| {})?;
+    let tree = version.build_tree(config, head, None, icecore_hot::Options::default(), observer)?.tree;
     version.check_root(head, tree.root())
 }
 

@@ -30,7 +30,8 @@
 //!
 //! # How it fits
 //! The engine feeds one [`Batch`] per block and gets the [`Root`] and an [`Undo`]. The tree knows hashes only:
-//! whoever asks for a proof brings the keys and values. There are no files, no clock and no I/O in here.
+//! whoever asks for a proof brings the keys and values. For snapshots it tells which rows of nodes [`Changed`], and a
+//! [`PartialTree`] of what was kept proves as the tree did. There are no files, no clock and no I/O in here.
 //!
 //! # How it works
 //! A batch is hashed 16 changes at a time ([`HashBackend`]), sorted by key hash, and split by its first bits
@@ -71,7 +72,7 @@ mod worker;
 pub use batch::Batch;
 pub use encoding::proof_spec;
 pub use hash::{DOMAIN_LEN_MAX, KeyHash, Root, tree_key, tree_value, value_hash};
-pub use load::Loader;
+pub use load::{LeafHasher, Loader};
 pub use options::{HugePages, Options, Parallelism, Prefetch, SubtreeRoots};
 pub use partial::PartialTree;
 pub use path::{Neighbour, Path, PathProof};

@@ -22,10 +22,51 @@ const CHUNK: usize = 256;
 #[derive(Debug)]
 pub struct Loader {
     tree: HotTree,
+    hasher: LeafHasher,
+    leaves: Vec<Stage>,
+}
+
+/// Hashes keys and values to leaves, which a [`Loader`] takes: one for each thread that reads a part of a state.
+#[derive(Debug)]
+pub struct LeafHasher {
     lanes: Lanes,
     waiting: Batch,
-    hashed: Vec<Line>,
-    leaves: Vec<Stage>,
+    leaves: Vec<Line>,
+}
+
+impl LeafHasher {
+    /// A hasher for a tree with these options.
+    pub fn new(options: &Options) -> Self {
+        Self { lanes: Lanes::new(options.hash_backend), waiting: Batch::new(), leaves: Vec::new() }
+    }
+
+    /// Adds a key with its value.
+    ///
+    /// # Panics
+    /// When the domain name is longer than [`DOMAIN_LEN_MAX`](crate::DOMAIN_LEN_MAX).
+    pub fn push(&mut self, domain: &str, key: &[u8], value: &[u8]) {
+        self.waiting.put(domain, key, value);
+        if self.waiting.len() == CHUNK {
+            self.hash();
+        }
+    }
+
+    /// The number of leaves that no loader has taken yet.
+    pub fn len(&self) -> usize {
+        self.leaves.len() + self.waiting.len()
+    }
+
+    /// Whether a loader has taken all of them.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn hash(&mut self) {
+        let from = self.leaves.len();
+        self.leaves.resize(from + self.waiting.len(), Line { halves: [EMPTY; 2] });
+        self.waiting.hash(self.lanes, 0, &mut self.leaves[from..]);
+        self.waiting.clear();
+    }
 }
 
 /// The leaves of one subtree, in the order they were given, in blocks of the pool that the subtrees are built
@@ -60,9 +101,8 @@ impl Loader {
     /// A loader of a tree with these options.
     pub fn new(options: Options) -> Self {
         let tree = HotTree::new(options);
-        let lanes = Lanes::new(options.hash_backend);
         let leaves = std::iter::repeat_with(Stage::default).take(options.subtree_roots.count()).collect();
-        Self { tree, lanes, waiting: Batch::new(), hashed: Vec::new(), leaves }
+        Self { tree, hasher: LeafHasher::new(&options), leaves }
     }
 
     /// Adds a key with its value. Of a key that is given twice the last value counts.
@@ -70,10 +110,19 @@ impl Loader {
     /// # Panics
     /// When the domain name is longer than [`DOMAIN_LEN_MAX`](crate::DOMAIN_LEN_MAX).
     pub fn push(&mut self, domain: &str, key: &[u8], value: &[u8]) {
-        self.waiting.put(domain, key, value);
-        if self.waiting.len() == CHUNK {
+        self.hasher.push(domain, key, value);
+        if self.hasher.len() == CHUNK {
             self.flush();
         }
+    }
+
+    /// Takes what a hasher has hashed.
+    pub fn take(&mut self, hasher: &mut LeafHasher) {
+        hasher.hash();
+        for leaf in &hasher.leaves {
+            self.add(*leaf);
+        }
+        hasher.leaves.clear();
     }
 
     /// Adds a leaf whose hashes are known: of the tree key ([`tree_key`](crate::tree_key)), and of the value
@@ -91,14 +140,9 @@ impl Loader {
     }
 
     fn flush(&mut self) {
-        let mut hashed = std::mem::take(&mut self.hashed);
-        hashed.resize(self.waiting.len(), Line { halves: [EMPTY; 2] });
-        self.waiting.hash(self.lanes, 0, &mut hashed);
-        self.waiting.clear();
-        for leaf in &hashed {
-            self.add(*leaf);
-        }
-        self.hashed = hashed;
+        let mut hasher = std::mem::replace(&mut self.hasher, LeafHasher::new(self.tree.options()));
+        self.take(&mut hasher);
+        self.hasher = hasher;
     }
 
     fn add(&mut self, leaf: Line) {
