@@ -5,6 +5,7 @@
 //! unwinding make a new list of tables, and readers that hold the old one keep its tables alive.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -72,10 +73,11 @@ impl StepTable {
         for (key, value) in changes {
             bytes += key.len() + value.map_or(0, <[u8]>::len);
             let version = (height, value.map(Box::from));
-            match keys.get_mut(key) {
-                Some(versions) => versions.push(version),
-                None => {
-                    keys.insert(key.into(), vec![version]);
+            // One search, at the price of a copy of the key where it is there already.
+            match keys.entry(key.into()) {
+                Entry::Occupied(versions) => versions.into_mut().push(version),
+                Entry::Vacant(place) => {
+                    place.insert(vec![version]);
                 }
             }
         }

@@ -121,6 +121,10 @@ pub(crate) fn prefix(hash: &Hash) -> u64 {
 
 /// The number of leading bits two hashes share.
 pub(crate) fn common_bits(a: &Hash, b: &Hash) -> usize {
+    let head = prefix(a) ^ prefix(b);
+    if head != 0 {
+        return head.leading_zeros() as usize;
+    }
     match a.iter().zip(b).position(|(x, y)| x != y) {
         None => 256,
         Some(at) => at * 8 + (a[at] ^ b[at]).leading_zeros() as usize,
