@@ -208,7 +208,7 @@ fn recover_once(disk: &SimStorage, open: OpenOptions, allowed: &Allowed) {
 
 /// Proofs at some blocks, snapshots or not.
 fn prove(archive: &Archive, state: &Oracle) -> Result<(), Error> {
-    for at in state.heights(4) {
+    for at in state.heights(2) {
         let view = archive.at(at)?;
         let value = state.get(0, b"a", at);
         view.prove(DOMAINS[0], b"a")?.verify(&view.root()?, DOMAINS[0], b"a", value.as_deref()).unwrap();
@@ -239,7 +239,7 @@ fn the_same_with_maintenance_inside_commits() {
 #[test]
 fn snapshots_make_no_difference() {
     let open = with(Durability::Block, Maintenance::EmitOnly);
-    Campaign::with(3, Script::everything(seed() + 6), open).run(stride(23), 2, true);
+    Campaign::with(3, Script::everything(seed() + 6), open).run(stride(37), 1, true);
 }
 
 #[test]

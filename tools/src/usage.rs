@@ -7,8 +7,10 @@ use std::fmt;
 use std::fs;
 use std::ops::Sub;
 use std::path::Path;
+use std::time::Duration;
 
 use nix::sys::resource::{Usage, UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use serde::Serialize;
 
 /// Page faults since the thread or process began, or between two moments.
@@ -52,6 +54,13 @@ pub fn thread_faults() -> Faults {
 /// The faults of all threads of this process so far.
 pub fn process_faults() -> Faults {
     faults(&usage(UsageWho::RUSAGE_SELF))
+}
+
+/// The time that all threads of this process together had a processor so far.
+pub fn process_cpu_time() -> Duration {
+    let usage = usage(UsageWho::RUSAGE_SELF);
+    let microseconds = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Duration::from_micros(u64::try_from(microseconds).unwrap_or(0))
 }
 
 /// The most memory that this process ever had resident, in bytes. File pages that it maps count too, and so does what the

@@ -4,6 +4,7 @@ mod child;
 mod files;
 mod goals;
 mod report;
+mod snapshots;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -27,6 +28,8 @@ struct Args {
 enum Command {
     /// The figures of files: faults, times against the disk's floor, sizes, build, reindex and merge.
     Files(files::FilesArgs),
+    /// The figures of snapshots: what they cost a writer, what they save a proof, and how fast a large archive opens.
+    Snapshots(snapshots::SnapshotsArgs),
     /// Work whose memory is measured, in a process of its own.
     #[command(hide = true)]
     Child(child::ChildArgs),
@@ -35,6 +38,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Files(args) => files::run(&args),
+        Command::Snapshots(args) => snapshots::run(&args),
         Command::Child(args) => child::run(&args),
     };
     match result {
