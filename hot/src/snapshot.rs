@@ -61,7 +61,7 @@ impl Changed {
 
     /// Adds what a batch replaced. Batches come in the order they were applied.
     pub fn add(&mut self, undo: &Undo) {
-        self.former.extend_from_slice(&undo.replaced);
+        undo.replaced.iter().for_each(|run| self.former.extend_from_slice(run));
         if self.former.len() > SETTLE_LEN_MIN.max(2 * self.distinct) {
             self.settle();
         }
@@ -84,8 +84,8 @@ impl Changed {
 
 impl Undo {
     /// The key hashes whose leaves the batch changed, ascending, and whether each key was there before.
-    pub fn keys(&self) -> impl ExactSizeIterator<Item = (KeyHash, bool)> {
-        self.replaced.iter().map(|line| (KeyHash(line.halves[0]), line.halves[1] != EMPTY))
+    pub fn keys(&self) -> impl Iterator<Item = (KeyHash, bool)> {
+        self.replaced.iter().flatten().map(|line| (KeyHash(line.halves[0]), line.halves[1] != EMPTY))
     }
 }
 

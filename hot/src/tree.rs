@@ -149,30 +149,10 @@ impl HotTree {
     /// Applies the changes of a block and returns the new root, and what takes them back.
     ///
     /// # Cost
-    /// Proportional to the changes: three hashes for key, value and leaf, some six in the leaf's bucket, one per
+    /// Proportional to the changes: three hashes for key, value and leaf, some three in the leaf's bucket, one per
     /// level above as far as the batch does not share it. A subtree that is full is rebuilt, a few milliseconds.
     pub fn apply(&mut self, batch: &Batch) -> (Root, Undo) {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let shares = self.shares(batch.len());
-        let means = self.means();
-        if scratch.changes.len() < batch.len() {
-            scratch.changes = Lines::default();
-            scratch.changes = self.pool.lines(batch.len().next_power_of_two());
-        }
-        let changes = &mut scratch.changes[..batch.len()];
-        scratch.parts.resize_with(scratch.parts.len().max(shares), Part::default);
-        scratch.parts.iter_mut().for_each(Part::clear);
-        // Runs of whole lanes, as many as there are shares.
-        let run = batch.len().div_ceil(shares).max(1).next_multiple_of(crate::simd::LANES);
-        self.for_each(
-            shares,
-            changes.chunks_mut(run).zip(&mut scratch.parts).enumerate(),
-            |(i, (out, part))| {
-                batch.hash(means.lanes, i * run, out);
-                part.fill(means, shares, i * run, out);
-            },
-        );
-        self.run(scratch, shares, None)
+        self.change(batch.len(), |lanes, from, out| batch.hash(lanes, from, out))
     }
 
     /// Takes back the last batch that was applied and not yet undone, and returns the root before it.
@@ -183,12 +163,7 @@ impl HotTree {
     /// An undo of another state is not detected: its keys get the leaves they had before its batch.
     #[expect(clippy::needless_pass_by_value, reason = "an undo is used up: it fits no other state")]
     pub fn undo(&mut self, undo: Undo) -> Root {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let shares = self.shares(undo.replaced.len());
-        scratch.parts.resize_with(scratch.parts.len().max(1), Part::default);
-        scratch.parts.iter_mut().for_each(Part::clear);
-        scratch.parts[0].fill(self.means(), shares, 0, &undo.replaced);
-        self.run(scratch, shares, Some(&undo.replaced)).0
+        self.change(undo.len(), |_, from, out| undo.copy(from, out)).0
     }
 
     /// What the tree occupies.
@@ -296,29 +271,53 @@ impl HotTree {
         }
     }
 
-    /// Applies the changes that the parts of the scratch point to, split into `shares`; they lie in `changes`, or
-    /// else in the scratch.
-    fn run(&mut self, mut scratch: Scratch, shares: usize, changes: Option<&[Line]>) -> (Root, Undo) {
+    /// Applies `len` changes; `write` gives those from a number on, hashed.
+    fn change(
+        &mut self,
+        len: usize,
+        write: impl Fn(Lanes, usize, &mut [Line]) + Sync + Send,
+    ) -> (Root, Undo) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let (shares, means) = (self.shares(len), self.means());
+        if scratch.changes.len() < len {
+            scratch.changes = Lines::default();
+            scratch.changes = self.pool.lines(len.next_power_of_two());
+        }
+        scratch.parts.resize_with(scratch.parts.len().max(shares), Part::default);
+        scratch.parts.iter_mut().for_each(Part::clear);
+        // Runs of whole lanes, as many as there are shares.
+        let run = len.div_ceil(shares).max(1).next_multiple_of(crate::simd::LANES);
+        let runs = scratch.changes[..len].chunks_mut(run).zip(&mut scratch.parts).enumerate();
+        self.for_each(shares, runs, |(i, (out, part))| {
+            write(means.lanes, i * run, out);
+            part.fill(means, shares, i * run, out);
+        });
+        self.run(scratch, shares)
+    }
+
+    /// Applies the changes that lie in the scratch, split into `shares`.
+    fn run(&mut self, mut scratch: Scratch, shares: usize) -> (Root, Undo) {
         let mut subtrees = std::mem::take(&mut self.subtrees);
+        let mut replaced = self.spares.take(shares);
         scratch.workers.resize_with(scratch.workers.len().max(shares), Worker::default);
         let means = self.means();
         let per_share = subtrees.len() / shares;
-        let (changes, parts) = (changes.unwrap_or(&scratch.changes), &scratch.parts);
-        let shared = subtrees.chunks_mut(per_share).zip(&mut scratch.workers).enumerate();
-        self.for_each(shares, shared, |(i, (subtrees, worker))| {
+        let (changes, parts) = (&scratch.changes, &scratch.parts);
+        let workers = scratch.workers.iter_mut().zip(&mut replaced);
+        let shared = subtrees.chunks_mut(per_share).zip(workers).enumerate();
+        self.for_each(shares, shared, |(i, (subtrees, (worker, replaced)))| {
             worker.recs.clear();
             for part in parts.iter().filter_map(|part| part.shares.get(i)) {
                 worker.recs.extend_from_slice(part);
             }
+            worker.replaced = std::mem::take(replaced);
             worker.sort(shares.trailing_zeros(), changes);
             worker.run(means, subtrees, i * per_share, changes);
+            *replaced = std::mem::take(&mut worker.replaced);
         });
         self.subtrees = subtrees;
-        let workers = &scratch.workers[..shares];
-        let mut replaced = self.spares.take(workers.iter().map(|worker| worker.replaced.len()).sum());
         let mut touched = Vec::new();
-        for worker in workers {
-            replaced.extend_from_slice(&worker.replaced);
+        for worker in &scratch.workers[..shares] {
             touched.extend_from_slice(&worker.touched);
             self.len =
                 self.len.checked_add_signed(worker.added as i64).expect("a tree has no fewer than zero keys");
