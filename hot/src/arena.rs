@@ -48,7 +48,7 @@ impl Line {
 /// The size of a huge page on the systems that have them; maps start on such a border.
 const HUGE_BYTES: usize = 2 << 20;
 /// A new map is this share of what is mapped already: few maps, and little that is mapped in vain.
-const MAP_SHARE: usize = 16;
+const MAP_SHARE: usize = 32;
 /// The largest map that is made ahead of need.
 const MAP_BYTES_MAX: usize = 64 << 20;
 

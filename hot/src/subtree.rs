@@ -11,7 +11,7 @@
 //!
 //! The slab is a list of blocks of one size, so that a subtree grows block by block without copying, and what one
 //! subtree gives back fits any other. Leaves are copied only when a level is added, or when the slots that were
-//! given back but fit nobody are a fifth of the slab.
+//! given back but fit nobody are an eighth of the slab.
 //!
 //! Invariants:
 //! - `H1`: a bucket's leaves lie in a row, ascending by key hash, in `capacity(len)` lines of the slab.
@@ -29,7 +29,7 @@ use crate::arena::{Bucket, Entries, Line, Lines, Pool, prefetch, prefetch_elemen
 use crate::hash::{EMPTY, Hash, prefix};
 
 /// Leaves per bucket at which the first subtree grows; the last one at twice as many, see [`Subtree::new`].
-const LEAVES_PER_BUCKET: f64 = 4.0;
+const LEAVES_PER_BUCKET: f64 = 2.0;
 /// Free slots up to this many lines are kept for reuse; larger ones wait for the next relocation.
 const REUSED_LINES_MAX: usize = 64;
 /// The lines of a block, as a power of two: 32 KiB, of which a subtree wastes half on average.
@@ -37,8 +37,11 @@ const BLOCK_BITS: u32 = 9;
 pub(crate) const BLOCK: usize = 1 << BLOCK_BITS;
 /// The levels of the heap that are asked for with the leaves.
 const HEAP_LEVELS_AHEAD: u32 = 3;
+/// The leaves of a bucket that are asked for in any case, and at most.
+const LEAVES_AHEAD: usize = 4;
+const LEAVES_AHEAD_MAX: usize = 12;
 /// A subtree is copied together when one line in so many is free.
-const FREE_SHARE: usize = 5;
+const FREE_SHARE: usize = 8;
 
 #[derive(Debug)]
 pub(crate) struct Subtree {
@@ -63,7 +66,7 @@ struct Slab {
     blocks: Vec<Lines>,
     /// Lines used of the last block.
     used: usize,
-    /// Free slots, by half their length in lines.
+    /// Free slots, by their length in lines.
     free: Vec<Vec<u32>>,
     free_lines: usize,
     lines: usize,
@@ -90,10 +93,10 @@ impl Slab {
 
     /// A slot of `lines`, in a new block if need be.
     fn slot(&mut self, pool: &Arc<Pool>, lines: usize) -> usize {
-        if let Some(start) = self.free.get_mut(lines / 2).and_then(Vec::pop) {
+        if let Some(start) = self.free.get_mut(lines).and_then(Vec::pop) {
             self.free_lines -= lines;
             // The next one to be handed out was given back long ago: its lines take as long to come as any.
-            if let Some(&next) = self.free[lines / 2].last() {
+            if let Some(&next) = self.free[lines].last() {
                 for leaf in self.get(Bucket { start: next, len: lines as u32 }) {
                     prefetch_element(leaf);
                 }
@@ -119,9 +122,9 @@ impl Slab {
         self.free_lines += lines;
         if (1..=REUSED_LINES_MAX).contains(&lines) {
             if self.free.is_empty() {
-                self.free.resize(REUSED_LINES_MAX / 2 + 1, Vec::new());
+                self.free.resize(REUSED_LINES_MAX + 1, Vec::new());
             }
-            self.free[lines / 2].push(start as u32);
+            self.free[lines].push(start as u32);
         }
     }
 
@@ -137,14 +140,14 @@ impl Slab {
 
     /// Whether a slot of `lines` can be had without another block.
     fn has_room(&self, lines: usize) -> bool {
-        self.free.get(lines / 2).is_some_and(|slots| !slots.is_empty())
+        self.free.get(lines).is_some_and(|slots| !slots.is_empty())
             || self.blocks.last().is_some_and(|block| self.used + lines <= block.len())
     }
 }
 
-/// The lines that a bucket of `len` leaves occupies: even up to 16, then steps of an eighth.
+/// The lines that a bucket of `len` leaves occupies: as many up to 16, then steps of an eighth.
 fn capacity(len: usize) -> usize {
-    if len <= 16 { len.next_multiple_of(2) } else { len.next_multiple_of(len.next_power_of_two() / 8) }
+    if len <= 16 { len } else { len.next_multiple_of(len.next_power_of_two() / 8) }
 }
 
 impl Subtree {
@@ -225,9 +228,14 @@ impl Subtree {
     #[inline]
     pub(crate) fn prefetch_leaves(&self, prefix: u64) {
         let bucket = self.bucket_of(prefix);
-        // A bucket of mined keys can be long; the first lines are all that is worth a hint.
-        for leaf in self.leaves(bucket).iter().take(12) {
-            prefetch_element(leaf);
+        let leaves = self.leaves(bucket);
+        // How many leaves there are cannot be guessed, so the first lines are asked for without a branch. A bucket
+        // of mined keys can be long; the lines after those are not worth a hint.
+        if let Some(last) = leaves.len().checked_sub(1) {
+            for i in 0..LEAVES_AHEAD {
+                prefetch_element(&leaves[i.min(last)]);
+            }
+            leaves.iter().take(LEAVES_AHEAD_MAX).skip(LEAVES_AHEAD).for_each(prefetch_element);
         }
         let node = self.node_of(bucket);
         for above in 1..=HEAP_LEVELS_AHEAD {
@@ -358,9 +366,10 @@ impl Subtree {
             *len += 1;
         }
         let mut slab = Slab::default();
-        if lines < BLOCK / 2 {
-            // A small subtree gets one short block, at least half of which it uses.
-            slab.add_block(&self.pool, lines.next_power_of_two());
+        if lines < BLOCK {
+            // A small subtree gets one short block, most of which it uses.
+            let step = lines.next_power_of_two().min(BLOCK / 8);
+            slab.add_block(&self.pool, lines.next_multiple_of(step));
         }
         let mut sorted = sorted;
         for bucket in buckets.iter_mut().filter(|bucket| bucket.len > 0) {

@@ -20,6 +20,25 @@ pub(crate) struct Tile {
     /// For each bucket whose root waits: where it goes.
     targets: Vec<Target>,
     hashes: Vec<Hash>,
+    short: Short,
+}
+
+/// What filing a short bucket works with. Kept from bucket to bucket, because clearing it anew would cost more than
+/// the few entries that a bucket uses.
+#[derive(Debug, Default)]
+struct Short {
+    /// The key hash bits of each leaf from the depth of the bucket on.
+    windows: [u64; SHORT_MAX],
+    /// The bits that each leaf shares with the one before it; none at both ends.
+    shared: [u32; SHORT_MAX + 1],
+    /// For each level: between which leaves it is the last that is shared. All zero between buckets.
+    joins: [u64; LEVELS_SHORT as usize],
+    /// For each level: the first leaves of its nodes.
+    firsts: [u64; LEVELS_SHORT as usize],
+    /// For each level: how many first leaves there are up to each leaf.
+    ranks: [u64; LEVELS_SHORT as usize],
+    /// For each level: one line before that of the first node.
+    bases: [u32; LEVELS_SHORT as usize],
 }
 
 /// A heap node of a subtree.
@@ -65,37 +84,30 @@ impl Tile {
         if byte + 8 > 32 {
             return false;
         }
-        let mut windows = [0u64; SHORT_MAX];
+        let Short { windows, shared, joins, firsts, ranks, bases } = &mut self.short;
         for (window, leaf) in windows.iter_mut().zip(leaves) {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(&leaf.halves[0][byte..byte + 8]);
             *window = u64::from_be_bytes(bytes) << shift;
         }
-        // shared[i]: the bits that leaf i shares with the one before it; none at both ends.
-        let mut shared = [0u32; SHORT_MAX + 1];
         let mut deepest = 0;
         for i in 1..leaves.len() {
             shared[i] = (windows[i - 1] ^ windows[i]).leading_zeros();
             deepest = deepest.max(shared[i]);
         }
+        shared[leaves.len()] = 0;
         if deepest >= LEVELS_SHORT {
             return false;
         }
         while self.levels.len() <= deepest as usize {
             self.levels.push(Level::default());
         }
-        let mut joins = [0u64; LEVELS_SHORT as usize];
         for (i, &level) in shared[1..leaves.len()].iter().enumerate() {
             joins[level as usize % LEVELS_SHORT as usize] |= 1 << (4 * i);
         }
-        // firsts[level]: the first leaves of the nodes; ranks[level]: how many first leaves there are up to each
-        // leaf; bases[level]: one line before that of the first node.
-        let mut firsts = [0u64; LEVELS_SHORT as usize];
-        let mut ranks = [0u64; LEVELS_SHORT as usize];
-        let mut bases = [0u32; LEVELS_SHORT as usize];
         let mut joined = 0;
         for level in (0..=deepest as usize).rev() {
-            joined |= joins[level];
+            joined |= std::mem::take(&mut joins[level]);
             firsts[level] = joined & !(joined << 4);
             ranks[level] = firsts[level].wrapping_mul(0x1111_1111_1111_1111);
             bases[level] = (self.levels[level].lines.len() as u32).wrapping_sub(1);

@@ -10,13 +10,15 @@ use crate::simd::Lanes;
 use crate::subtree::Subtree;
 use crate::tile::{Target, Tile};
 
-/// Buckets that are hashed together: enough to fill the lanes at every level, few enough for the first cache.
-const TILE_BUCKETS: usize = 256;
+/// Buckets that are hashed together: enough to fill the lanes at every level, few enough for the second cache.
+const TILE_BUCKETS: usize = 512;
 /// Changes after which the heaps are brought up to date before the next subtree is begun: what they touched is
-/// then still in the second cache.
-const GROUP_CHANGES: usize = 4096;
+/// then still in the second cache, with room for what is asked for meanwhile.
+const GROUP_CHANGES: usize = 512;
 /// Fewer changes of a subtree than this are never worth building it anew.
 const MERGE_LEN_MIN: usize = 16;
+/// How much farther ahead entries are asked for than leaves, which cannot be asked for before their entry is there.
+const ENTRIES_AHEAD: usize = 4;
 /// How many bits one pass of the sort looks at.
 const RADIX_BITS: u32 = 11;
 /// Below this many changes a comparison sort is faster than the counters of two passes.
@@ -46,7 +48,7 @@ pub(crate) struct Worker {
     tile: Tile,
     levels: Levels,
     merged: Vec<Line>,
-    /// For each change what it replaced, ascending by key hash.
+    /// For each change what it replaced, ascending by key hash: a buffer of the undo that is being made.
     pub(crate) replaced: Vec<Line>,
     /// The subtrees that changed, ascending.
     pub(crate) touched: Vec<u32>,
@@ -96,6 +98,7 @@ impl Worker {
     /// Applies the sorted `recs` to the subtrees `first ..`.
     pub(crate) fn run(&mut self, means: Means, subtrees: &mut [Subtree], first: usize, changes: &[Line]) {
         self.replaced.clear();
+        self.replaced.reserve(self.recs.len());
         self.touched.clear();
         self.added = 0;
         let recs = std::mem::take(&mut self.recs);
@@ -103,7 +106,7 @@ impl Worker {
         let mut group = 0;
         while done < recs.len() {
             let subtree = subtree_of(means, &recs[done]) - first;
-            let end = recs[done..].partition_point(|rec| subtree_of(means, rec) - first <= subtree) + done;
+            let end = done + run_len(&recs[done..], |rec| subtree_of(means, rec) - first <= subtree);
             let before = subtrees[subtree].len();
             if end - done >= MERGE_LEN_MIN && 2 * (end - done) > before {
                 self.merge(means, subtrees, subtree, &recs[done..end], changes);
@@ -256,6 +259,16 @@ pub(crate) fn subtree_of(means: Means, rec: &Rec) -> usize {
     (rec.prefix >> 1 >> (63 - means.root_bits)) as usize
 }
 
+/// How many of the first records pass, where none passes after one that does not. Looks no farther than twice as
+/// far as that, so that it reads what is about to be used.
+fn run_len(recs: &[Rec], pass: impl Fn(&Rec) -> bool) -> usize {
+    let mut bound = 1;
+    while bound < recs.len() && pass(&recs[bound]) {
+        bound *= 2;
+    }
+    bound / 2 + recs[bound / 2..recs.len().min(bound)].partition_point(pass)
+}
+
 /// Asks for what the changes after `at` will touch: first the entry, which says where the leaves are, and
 /// when that has come the leaves.
 #[inline]
@@ -263,7 +276,7 @@ fn look_ahead(means: Means, subtrees: &[Subtree], first: usize, recs: &[Rec], at
     if means.ahead == 0 {
         return;
     }
-    if let Some(far) = recs.get(at + 2 * means.ahead) {
+    if let Some(far) = recs.get(at + ENTRIES_AHEAD * means.ahead) {
         prefetch(changes, far.index as usize);
         subtrees[subtree_of(means, far) - first].prefetch_entry(far.prefix);
     }
