@@ -10,7 +10,7 @@ use criterion::{BatchSize, Criterion, Throughput};
 use icecore_benches::{DOMAIN, size};
 use icecore_hot::{
     Batch, BatchProof, HashBackend, HotTree, HugePages, KeyHash, Loader, Options, Parallelism, Prefetch,
-    Proof, SubtreeRoots,
+    Proof, RadixShape, SubtreeRoots,
 };
 use icecore_tools::workload::SplitMix64;
 
@@ -124,6 +124,11 @@ fn update_over_knobs(criterion: &mut Criterion, keys: u64, changes: u64) {
         options.subtree_roots = SubtreeRoots::from_bits(bits);
         let name = format!("subtree_roots={}", options.subtree_roots.count());
         update(criterion, &name, keys, changes, options);
+    }
+    for (name, levels) in [("flat", &[][..]), ("4", &[4; 13]), ("8", &[8; 7]), ("16", &[16; 3])] {
+        let mut options = alone();
+        options.radix_shape = RadixShape::of_levels(levels);
+        update(criterion, &format!("radix_shape={name}"), keys, changes, options);
     }
     for distance in [0, 2, 8, 32] {
         let mut options = alone();

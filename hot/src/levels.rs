@@ -1,21 +1,22 @@
 //! The nodes of the heaps whose children changed, hashed level by level from the deepest up.
 
-use crate::arena::{Line, prefetch};
+use crate::arena::Line;
 use crate::hash::{EMPTY, Hash};
+use crate::heap::Heap;
 use crate::simd::{LANES, Lanes};
 use crate::subtree::Subtree;
 
 /// The distance of [`Prefetch`](crate::Prefetch) is told in changes, of which each touches some lines.
 const LINES_PER_CHANGE: usize = 3;
 
-/// A line of a heap whose node must be computed anew.
+/// A node of a heap that must be computed anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Dirty {
     heap: u32,
-    line: u32,
+    node: u32,
 }
 
-/// Dirty lines by level. Level `l` holds the lines `2^(l-1) .. 2^l`.
+/// Dirty nodes by level. Level `l` holds the nodes `2^(l-1) .. 2^l`.
 #[derive(Debug, Default)]
 pub(crate) struct Levels {
     lists: Vec<Vec<Dirty>>,
@@ -23,18 +24,18 @@ pub(crate) struct Levels {
 
 /// One heap or several, and what lies below them.
 pub(crate) trait Heaps {
-    fn lines(&self, heap: usize) -> &[Line];
-    fn lines_mut(&mut self, heap: usize) -> &mut [Line];
+    fn heap(&self, heap: usize) -> &Heap;
+    fn heap_mut(&mut self, heap: usize) -> &mut Heap;
     /// Whether exactly one leaf lies below a node at the bottom of the heap.
     fn is_leaf_below(&self, heap: usize, node: usize) -> bool;
 }
 
 impl Heaps for [Subtree] {
-    fn lines(&self, heap: usize) -> &[Line] {
+    fn heap(&self, heap: usize) -> &Heap {
         self[heap].heap()
     }
 
-    fn lines_mut(&mut self, heap: usize) -> &mut [Line] {
+    fn heap_mut(&mut self, heap: usize) -> &mut Heap {
         self[heap].heap_mut()
     }
 
@@ -44,17 +45,11 @@ impl Heaps for [Subtree] {
     }
 }
 
-/// Writes a node of a heap.
-#[inline]
-pub(crate) fn set_node(lines: &mut [Line], node: usize, hash: &Hash) {
-    lines[node >> 1].halves[node & 1] = *hash;
-}
-
 /// Whether a node that is not empty stands for exactly one leaf. Ends at the first line with two children.
 fn is_leaf<H: Heaps + ?Sized>(heaps: &H, heap: usize, mut node: usize) -> bool {
-    let lines = heaps.lines(heap);
-    while node < lines.len() {
-        let [left, right] = &lines[node].halves;
+    let inner = heaps.heap(heap);
+    while inner.has_children(node) {
+        let [left, right] = &inner.children(node).halves;
         if *left != EMPTY && *right != EMPTY {
             return false;
         }
@@ -63,21 +58,21 @@ fn is_leaf<H: Heaps + ?Sized>(heaps: &H, heap: usize, mut node: usize) -> bool {
     heaps.is_leaf_below(heap, node)
 }
 
-/// The node of a line that has at most one leaf below it, so that it is not hashed: `H2`.
+/// The hash of a node that has at most one leaf below it, so that it is not hashed: `H2`.
 #[inline]
-fn lone<H: Heaps + ?Sized>(heaps: &H, heap: usize, line: usize) -> Option<Hash> {
-    let [left, right] = &heaps.lines(heap)[line].halves;
+fn lone<H: Heaps + ?Sized>(heaps: &H, heap: usize, node: usize) -> Option<Hash> {
+    let [left, right] = &heaps.heap(heap).children(node).halves;
     match (*left == EMPTY, *right == EMPTY) {
         (false, false) => None,
         (true, true) => Some(EMPTY),
-        (true, false) => is_leaf(heaps, heap, 2 * line + 1).then_some(*right),
-        (false, true) => is_leaf(heaps, heap, 2 * line).then_some(*left),
+        (true, false) => is_leaf(heaps, heap, 2 * node + 1).then_some(*right),
+        (false, true) => is_leaf(heaps, heap, 2 * node).then_some(*left),
     }
 }
 
 impl Levels {
     /// Marks the parent of a node at the bottom of a heap of `depth` levels. Marks of one heap must come in
-    /// ascending order: a line that is marked twice in a row is hashed once.
+    /// ascending order: a node that is marked twice in a row is hashed once.
     #[inline]
     pub(crate) fn mark(&mut self, heap: usize, depth: u32, node: usize) {
         if depth == 0 {
@@ -86,7 +81,7 @@ impl Levels {
         while self.lists.len() <= depth as usize {
             self.lists.push(Vec::new());
         }
-        push(&mut self.lists[depth as usize], Dirty { heap: heap as u32, line: (node >> 1) as u32 });
+        push(&mut self.lists[depth as usize], Dirty { heap: heap as u32, node: (node >> 1) as u32 });
     }
 
     /// Forgets the marks of a heap, which must be the last that was marked at this depth.
@@ -102,20 +97,20 @@ impl Levels {
     pub(crate) fn lift<H: Heaps + ?Sized>(&mut self, lanes: Lanes, ahead: usize, heaps: &mut H) {
         for level in (1..self.lists.len()).rev() {
             let mut list = std::mem::take(&mut self.lists[level]);
-            let mut waiting = [Dirty { heap: 0, line: 0 }; LANES];
+            let mut waiting = [Dirty { heap: 0, node: 0 }; LANES];
             let mut count = 0;
             for (i, &dirty) in list.iter().enumerate() {
                 if ahead > 0
                     && let Some(next) = list.get(i + LINES_PER_CHANGE * ahead)
                 {
-                    let lines = heaps.lines(next.heap as usize);
-                    prefetch(lines, next.line as usize);
+                    let heap = heaps.heap(next.heap as usize);
+                    heap.prefetch(next.node as usize);
                     // The hash goes into the parent's line: a store too waits for its line, and all that follow.
-                    prefetch(lines, next.line as usize >> 1);
+                    heap.prefetch(next.node as usize >> 1);
                 }
-                let (heap, line) = (dirty.heap as usize, dirty.line as usize);
-                if let Some(hash) = lone(heaps, heap, line) {
-                    set_node(heaps.lines_mut(heap), line, &hash);
+                let (heap, node) = (dirty.heap as usize, dirty.node as usize);
+                if let Some(hash) = lone(heaps, heap, node) {
+                    heaps.heap_mut(heap).set(node, &hash);
                 } else {
                     waiting[count] = dirty;
                     count += 1;
@@ -125,11 +120,11 @@ impl Levels {
                     count = 0;
                 }
                 if level > 1 {
-                    push(&mut self.lists[level - 1], Dirty { line: dirty.line >> 1, ..dirty });
+                    push(&mut self.lists[level - 1], Dirty { node: dirty.node >> 1, ..dirty });
                 }
             }
             if count > 0 {
-                // The lanes that are left over repeat the first line; nobody reads what they give.
+                // The lanes that are left over repeat the first node; nobody reads what they give.
                 let first = waiting[0];
                 waiting[count..].fill(first);
                 hash_waiting(lanes, &waiting, count, heaps);
@@ -151,9 +146,9 @@ fn push(list: &mut Vec<Dirty>, dirty: Dirty) {
 fn hash_waiting<H: Heaps + ?Sized>(lanes: Lanes, waiting: &[Dirty; LANES], count: usize, heaps: &mut H) {
     let mut out = [EMPTY; LANES];
     let input: [&Line; LANES] =
-        std::array::from_fn(|i| &heaps.lines(waiting[i].heap as usize)[waiting[i].line as usize]);
+        std::array::from_fn(|i| heaps.heap(waiting[i].heap as usize).children(waiting[i].node as usize));
     lanes.gathered(&input, &mut out);
     for (dirty, hash) in waiting[..count].iter().zip(&out) {
-        set_node(heaps.lines_mut(dirty.heap as usize), dirty.line as usize, hash);
+        heaps.heap_mut(dirty.heap as usize).set(dirty.node as usize, hash);
     }
 }

@@ -36,10 +36,10 @@
 //! # How it works
 //! A batch is hashed 16 changes at a time ([`HashBackend`]), sorted by key hash, and split by its first bits
 //! between [`SubtreeRoots`] subtrees, each with memory of its own, so that workers share nothing and lock nothing.
-//! In a subtree the leaves lie in small sorted buckets, and above them a dense heap of sibling pairs, breadth
-//! first, one cache line per pair. Where a change goes follows from its key hash by arithmetic: no pointer is
-//! chased, and memory is asked for before it is needed ([`Prefetch`]). Nodes are then hashed a level at a time,
-//! 16 at once, across all buckets and subtrees of a worker.
+//! In a subtree the leaves lie in small sorted buckets, and above them a dense heap of sibling pairs, one cache line
+//! per pair, breadth first or as [`RadixShape`] says. Where a change goes follows from its key hash by arithmetic:
+//! no pointer is chased, and memory is asked for before it is needed ([`Prefetch`]). Nodes are then hashed a level
+//! at a time, 16 at once, across all buckets and subtrees of a worker.
 //!
 //! # Invariants
 //! - The root depends on the keys and values alone: not on order, batches, threads, backend or options.
@@ -54,6 +54,7 @@ mod compact;
 mod compress;
 mod encoding;
 mod hash;
+mod heap;
 mod levels;
 mod load;
 pub mod measure;
@@ -73,7 +74,7 @@ pub use batch::Batch;
 pub use encoding::proof_spec;
 pub use hash::{DOMAIN_LEN_MAX, KeyHash, Root, tree_key, tree_value, value_hash};
 pub use load::{LeafHasher, Loader};
-pub use options::{HugePages, Options, Parallelism, Prefetch, SubtreeRoots};
+pub use options::{HugePages, Options, Parallelism, Prefetch, RadixShape, SubtreeRoots};
 pub use partial::PartialTree;
 pub use path::{Neighbour, Path, PathProof};
 pub use proof::{BatchProof, Entry, Proof, ProofError};

@@ -2,6 +2,7 @@
 
 use crate::arena::Line;
 use crate::hash::{EMPTY, Hash, KeyHash, inner, prefix};
+use crate::heap::Heap;
 use crate::subtree::Subtree;
 use crate::tree::HotTree;
 
@@ -132,9 +133,9 @@ fn climb_bucket(leaves: &[Line], at: usize, depth: usize, siblings: &mut Vec<Has
     siblings.push(root_of(other, depth + 1));
 }
 
-fn climb_heap(lines: &[Line], mut node: usize, siblings: &mut Vec<Hash>) {
+fn climb_heap(heap: &Heap, mut node: usize, siblings: &mut Vec<Hash>) {
     while node > 1 {
-        let sibling = lines[node >> 1].halves[(node & 1) ^ 1];
+        let sibling = *heap.get(node ^ 1);
         // A leaf alone in a subtree stands for that subtree: its path begins where it meets another.
         if !siblings.is_empty() || sibling != EMPTY {
             siblings.push(sibling);

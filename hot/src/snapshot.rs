@@ -11,6 +11,7 @@ use std::ops::Range;
 use crate::arena::Line;
 use crate::batch::Batch;
 use crate::hash::{EMPTY, Hash, KeyHash, common_bits, leaf, prefix};
+use crate::heap::Heap;
 use crate::path::root_of;
 use crate::simd::Lanes;
 use crate::tree::HotTree;
@@ -221,9 +222,9 @@ fn place(head: u64, skip: usize, len: usize) -> usize {
 }
 
 /// A node of a heap that has its children in the same heap.
-fn heap_node(lines: &[Line], node: usize) -> Node {
-    let hash = lines[node >> 1].halves[node & 1];
-    let [left, right] = &lines[node].halves;
+fn heap_node(heap: &Heap, node: usize) -> Node {
+    let hash = *heap.get(node);
+    let [left, right] = &heap.children(node).halves;
     match (*left == EMPTY, *right == EMPTY) {
         (true, true) => Node::Empty,
         // One leaf stands for the place as it does for the child; a subtree would be hashed once more.

@@ -1,10 +1,7 @@
 //! One subtree: leaves in small sorted buckets, and above the buckets a dense heap of sibling pairs.
 //!
 //! ```text
-//!   heap (breadth first)      node i has its children 2i and 2i + 1 in line i, and lies in line i / 2
-//!        line 0: [ -    , 1 ]   node 1 is the root of the subtree
-//!        line 1: [ 2    , 3 ]
-//!        line 2: [ 4    , 5 ]   line 3: [ 6 , 7 ]   ...
+//!   heap:    node 1 is the root of the subtree; node i has its children 2i and 2i + 1 in one line
 //!   buckets: nodes 2^depth .. 2^(depth + 1); the few inner nodes inside a bucket are computed, not kept
 //!   slab:    [ leaf leaf .  .  | leaf leaf leaf . | ... ]   a leaf is a line: key hash, leaf hash
 //! ```
@@ -27,6 +24,8 @@ use std::sync::Arc;
 
 use crate::arena::{Bucket, Entries, Line, Lines, Pool, prefetch, prefetch_element};
 use crate::hash::{EMPTY, Hash, prefix};
+use crate::heap::Heap;
+use crate::options::{Options, RadixShape};
 
 /// Leaves per bucket at which the first subtree grows; the last one at twice as many, see [`Subtree::new`].
 const LEAVES_PER_BUCKET: f64 = 2.0;
@@ -48,12 +47,12 @@ pub(crate) struct Subtree {
     pool: Arc<Pool>,
     /// How many leading bits of a key hash are spent on naming the subtree.
     root_bits: u32,
-    /// The number of heap levels: there are `2^depth` buckets.
-    depth: u32,
     /// Leaves per bucket beyond which a level is added.
     fill: f64,
     len: usize,
-    heap: Lines,
+    /// As deep as there are bits that name a bucket.
+    heap: Heap,
+    shape: RadixShape,
     buckets: Entries,
     slab: Slab,
 }
@@ -153,14 +152,15 @@ fn capacity(len: usize) -> usize {
 impl Subtree {
     /// An empty subtree. `share` in `0.0..1.0` spreads growth: subtrees with different shares add their
     /// levels at different sizes, so that they never all grow in the same batch.
-    pub(crate) fn new(pool: &Arc<Pool>, root_bits: u32, share: f64) -> Self {
+    pub(crate) fn new(pool: &Arc<Pool>, options: &Options, share: f64) -> Self {
+        let (root_bits, shape) = (options.subtree_roots.bits(), options.radix_shape);
         Self {
             pool: Arc::clone(pool),
             root_bits,
-            depth: 0,
             fill: LEAVES_PER_BUCKET * share.exp2(),
             len: 0,
-            heap: pool.zeroed(1),
+            heap: Heap::new(pool, shape, root_bits, 0),
+            shape,
             buckets: Entries::new(pool, 1),
             slab: Slab::default(),
         }
@@ -171,36 +171,36 @@ impl Subtree {
     }
 
     pub(crate) fn depth(&self) -> u32 {
-        self.depth
+        self.heap.depth()
     }
 
     /// The bits of a key hash above the leaves of a bucket.
     pub(crate) fn bucket_depth(&self) -> u32 {
-        self.root_bits + self.depth
+        self.root_bits + self.depth()
     }
 
     #[inline]
     pub(crate) fn bucket_of(&self, prefix: u64) -> usize {
         // Two shifts, because a shift by all 64 bits is not one.
-        ((prefix << self.root_bits) >> 1 >> (63 - self.depth)) as usize
+        ((prefix << self.root_bits) >> 1 >> (63 - self.depth())) as usize
     }
 
-    pub(crate) fn heap(&self) -> &[Line] {
+    pub(crate) fn heap(&self) -> &Heap {
         &self.heap
     }
 
-    pub(crate) fn heap_mut(&mut self) -> &mut [Line] {
+    pub(crate) fn heap_mut(&mut self) -> &mut Heap {
         &mut self.heap
     }
 
     /// The heap node of a bucket.
     #[inline]
     pub(crate) fn node_of(&self, bucket: usize) -> usize {
-        (1 << self.depth) + bucket
+        (1 << self.depth()) + bucket
     }
 
     pub(crate) fn root(&self) -> &Hash {
-        &self.heap[0].halves[1]
+        self.heap.get(1)
     }
 
     #[inline]
@@ -239,7 +239,7 @@ impl Subtree {
         }
         let node = self.node_of(bucket);
         for above in 1..=HEAP_LEVELS_AHEAD {
-            prefetch(&self.heap, node >> above);
+            self.heap.prefetch(node >> above);
         }
     }
 
@@ -299,7 +299,7 @@ impl Subtree {
         if !self.slab.has_room(wanted) {
             let is_small = self.slab.lines < BLOCK;
             if is_small || self.slab.free_lines > self.slab.lines / FREE_SHARE {
-                self.relocate(self.depth, wanted);
+                self.relocate(self.depth(), wanted);
             }
         }
         let to = self.slab.slot(&self.pool, wanted);
@@ -327,7 +327,7 @@ impl Subtree {
     /// and forth do not grow and shrink a subtree again and again.
     pub(crate) fn depth_wanted(&self) -> u32 {
         let fitting = self.depth_for(self.len);
-        if fitting > self.depth || fitting + 1 < self.depth { fitting } else { self.depth }
+        if fitting > self.depth() || fitting + 1 < self.depth() { fitting } else { self.depth() }
     }
 
     fn depth_for(&self, len: usize) -> u32 {
@@ -348,15 +348,15 @@ impl Subtree {
     pub(crate) fn replace(&mut self, sorted: &[Line]) {
         self.slab = Slab::default();
         self.len = sorted.len();
-        self.heap = Lines::default();
         self.fill_slab(self.depth_wanted(), 0, sorted.iter());
     }
 
     fn fill_slab<'a>(&mut self, depth: u32, extra: usize, sorted: impl Iterator<Item = &'a Line> + Clone) {
-        if depth != self.depth || self.heap.is_empty() {
-            self.depth = depth;
-            self.heap = Lines::default();
-            self.heap = self.pool.zeroed(1 << depth);
+        if depth != self.depth() {
+            let heap = |depth| Heap::new(&self.pool, self.shape, self.root_bits, depth);
+            // The old one is given back first: the new one may fit in its place.
+            self.heap = heap(0);
+            self.heap = heap(depth);
         }
         let mut buckets = Entries::new(&self.pool, 1 << depth);
         let mut lines = extra;
@@ -386,7 +386,7 @@ impl Subtree {
     pub(crate) fn bytes(&self) -> (usize, usize, usize) {
         let slab = &self.slab;
         let lists: usize = slab.free.iter().map(|slots| slots.capacity() * 4 + size_of::<Vec<u32>>()).sum();
-        let heap = self.heap.len() * size_of::<Line>();
+        let heap = self.heap.bytes();
         let leaves = self.len * size_of::<Line>();
         let spare = slab.lines * size_of::<Line>() - leaves;
         let entries = self.buckets.bytes();

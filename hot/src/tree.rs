@@ -7,7 +7,8 @@ use rayon::prelude::*;
 use crate::arena::{Line, Lines, Pool};
 use crate::batch::Batch;
 use crate::hash::{KeyHash, Root, prefix};
-use crate::levels::{Heaps, Levels, set_node};
+use crate::heap::Heap;
+use crate::levels::{Heaps, Levels};
 use crate::load::Stage;
 use crate::options::{Options, Parallelism};
 use crate::path::PathProof;
@@ -30,7 +31,7 @@ pub struct HotTree {
     pool: Arc<Pool>,
     threads: OnceLock<rayon::ThreadPool>,
     subtrees: Vec<Subtree>,
-    top: Lines,
+    top: Heap,
     len: u64,
     scratch: Scratch,
     spares: Arc<Spares>,
@@ -86,17 +87,17 @@ impl Memory {
 
 /// The levels above the subtrees, whose roots are the nodes at the bottom.
 struct Top<'a> {
-    lines: &'a mut [Line],
+    heap: &'a mut Heap,
     subtrees: &'a [Subtree],
 }
 
 impl Heaps for Top<'_> {
-    fn lines(&self, _: usize) -> &[Line] {
-        self.lines
+    fn heap(&self, _: usize) -> &Heap {
+        self.heap
     }
 
-    fn lines_mut(&mut self, _: usize) -> &mut [Line] {
-        self.lines
+    fn heap_mut(&mut self, _: usize) -> &mut Heap {
+        self.heap
     }
 
     fn is_leaf_below(&self, _: usize, node: usize) -> bool {
@@ -114,8 +115,8 @@ impl HotTree {
         let (count, bits) = (options.subtree_roots.count(), options.subtree_roots.bits());
         // The share is the index with its bits reversed, so that neighbours grow far apart.
         let share = |i: usize| ((i as u64).reverse_bits() >> 11) as f64 / (1u64 << 53) as f64;
-        let subtrees = (0..count).map(|i| Subtree::new(&pool, bits, share(i))).collect();
-        let top = pool.zeroed(count);
+        let subtrees = (0..count).map(|i| Subtree::new(&pool, &options, share(i))).collect();
+        let top = Heap::new(&pool, options.radix_shape, 0, bits);
         let threads = OnceLock::new();
         let (scratch, spares) = (Scratch::default(), Arc::default());
         Self { options, pool, threads, subtrees, top, len: 0, scratch, spares }
@@ -123,7 +124,7 @@ impl HotTree {
 
     /// The commitment to the present state.
     pub fn root(&self) -> Root {
-        Root(self.top[0].halves[1])
+        Root(*self.top.get(1))
     }
 
     /// The number of keys.
@@ -171,7 +172,7 @@ impl HotTree {
         let pool = self.pool.bytes();
         let mut memory = Memory {
             leaves: 0,
-            nodes: (self.top.len() * size_of::<Line>()) as u64,
+            nodes: self.top.bytes() as u64,
             spare: 0,
             free: pool.free as u64,
             buffers: (self.scratch.bytes() + self.spares.bytes()) as u64,
@@ -203,7 +204,7 @@ impl HotTree {
         &self.pool
     }
 
-    pub(crate) fn top(&self) -> &[Line] {
+    pub(crate) fn top(&self) -> &Heap {
         &self.top
     }
 
@@ -332,11 +333,11 @@ impl HotTree {
         let (count, bits) = (self.subtrees.len(), self.options.subtree_roots.bits());
         for &subtree in touched {
             let node = count + subtree as usize;
-            set_node(&mut self.top, node, self.subtrees[subtree as usize].root());
+            self.top.set(node, self.subtrees[subtree as usize].root());
             self.scratch.levels.mark(0, bits, node);
         }
         let means = self.means();
-        let mut top = Top { lines: &mut self.top, subtrees: &self.subtrees };
+        let mut top = Top { heap: &mut self.top, subtrees: &self.subtrees };
         self.scratch.levels.lift(means.lanes, 0, &mut top);
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::arena::{Line, prefetch};
 use crate::hash::{EMPTY, prefix};
-use crate::levels::{Levels, set_node};
+use crate::levels::Levels;
 use crate::simd::Lanes;
 use crate::subtree::Subtree;
 use crate::tile::{Target, Tile};
@@ -220,10 +220,10 @@ impl Worker {
         let node = subtree.node_of(bucket);
         self.levels.mark(at, subtree.depth(), node);
         match subtree.leaves(bucket) {
-            [] => set_node(subtree.heap_mut(), node, &EMPTY),
+            [] => subtree.heap_mut().set(node, &EMPTY),
             [leaf] => {
                 let hash = leaf.halves[1];
-                set_node(subtree.heap_mut(), node, &hash);
+                subtree.heap_mut().set(node, &hash);
             }
             leaves => {
                 let target = Target { subtree: at as u32, node: node as u32 };
@@ -243,7 +243,7 @@ impl Worker {
 
     fn flush(&mut self, means: Means, subtrees: &mut [Subtree]) {
         self.tile.flush(means.lanes, |Target { subtree, node }, hash| {
-            set_node(subtrees[subtree as usize].heap_mut(), node as usize, hash);
+            subtrees[subtree as usize].heap_mut().set(node as usize, hash);
         });
     }
 

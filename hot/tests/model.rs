@@ -5,8 +5,8 @@ mod tree;
 use std::num::NonZeroUsize;
 
 use icecore_hot::{
-    Batch, HashBackend, HotTree, HugePages, KeyHash, Loader, Options, Parallelism, Prefetch, Root,
-    SubtreeRoots, Undo,
+    Batch, HashBackend, HotTree, HugePages, KeyHash, Loader, Options, Parallelism, Prefetch, RadixShape,
+    Root, SubtreeRoots, Undo,
 };
 use proptest::prelude::*;
 use tree::{Model, definition, key_hash_sharing};
@@ -102,6 +102,34 @@ proptest! {
     }
 
     #[test]
+    fn any_radix_shape_gives_the_same_root_and_proofs(
+        shape in prop::collection::vec(0u8..12, 0..8),
+        bits in 0u32..6,
+        threads in 1usize..4,
+        blocks in prop::collection::vec(changes(), 1..4),
+    ) {
+        let mut plain = HotTree::new(all_options()[0]);
+        let mut options = options(threads, HashBackend::Auto, bits);
+        options.radix_shape = RadixShape::of_levels(&shape);
+        let mut shaped = HotTree::new(options);
+        let mut undos = Vec::new();
+        for block in &blocks {
+            let before = shaped.root();
+            let (root, _) = plain.apply(&batch_of(block));
+            let (shaped_root, undo) = shaped.apply(&batch_of(block));
+            prop_assert_eq!(shaped_root, root);
+            undos.push((before, undo));
+        }
+        for key in 0u16..40 {
+            let key = KeyHash::of("storage", &key.to_le_bytes());
+            prop_assert_eq!(shaped.prove(&key), plain.prove(&key));
+        }
+        while let Some((root, undo)) = undos.pop() {
+            prop_assert_eq!(shaped.undo(undo), root);
+        }
+    }
+
+    #[test]
     fn loading_in_any_order_gives_the_root_of_applying(
         keys in prop::collection::btree_map(any::<u32>(), any::<u16>(), 0..800)
             .prop_flat_map(|state| Just(state.into_iter().collect::<Vec<_>>()).prop_shuffle()),
@@ -146,7 +174,9 @@ fn numbered(batch: &mut Batch, keys: std::ops::Range<u32>, salt: u32) {
 
 #[test]
 fn a_tree_that_grows_and_shrinks_keeps_to_the_definition() {
-    for options in [options(1, HashBackend::Auto, 2), options(2, HashBackend::Auto, 8)] {
+    let mut shaped = options(2, HashBackend::Auto, 3);
+    shaped.radix_shape = RadixShape::of_levels(&[2, 4, 3, 16]);
+    for options in [options(1, HashBackend::Auto, 2), options(2, HashBackend::Auto, 8), shaped] {
         let mut tree = HotTree::new(options);
         let mut model = Model::default();
         let mut undos = Vec::new();
