@@ -166,6 +166,10 @@ impl<'a> Leaf<'a> {
             if index == self.pivots || self.code(index) != Some(wanted) {
                 break known;
             }
+            if known == key.len() {
+                index = self.behind_versions(index, key, at, wanted)?;
+                break known;
+            }
             let Side::Behind(agrees) = self.compare(index, key, at, known)? else { break known };
             (matched, index) = (agrees, index + 1);
         };
@@ -184,6 +188,21 @@ impl<'a> Leaf<'a> {
             Ordering::Less | Ordering::Equal => Some(span),
             Ordering::Greater => None,
         }
+    }
+
+    /// The first pivot from `index` on that lies behind the position, where the borders before it lie between versions of `key`: these
+    /// have one code, and a key of a million versions has hundreds of them in a leaf.
+    fn behind_versions(&self, index: usize, key: &[u8], at: BlockNumber, code: u16) -> Option<usize> {
+        let run = (index..self.pivots).take_while(|&index| self.code(index) == Some(code)).count();
+        let (mut low, mut high) = (index, index + run);
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            match self.compare(middle, key, at, key.len())? {
+                Side::Behind(_) => low = middle + 1,
+                Side::Before => high = middle,
+            }
+        }
+        Some(low)
     }
 
     /// The pages of the span of a pivot that the fences leave to a key of which the first `known` bytes agree with the pivot.
