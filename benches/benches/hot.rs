@@ -1,6 +1,6 @@
 //! The hot layer: batches over every knob, taking them back, loading, proofs.
 //!
-//! The figures that bind, and the machine's own roofs, are shown by `cargo run --release -p icecore-hot --example figures`; what
+//! The figures that bind, and the machine's own roofs, are shown by `cargo run --release -p icecore-tools --bin icecore-figures -- hot`; what
 //! stands here is the effect of each knob, and notices when one of them changes.
 
 use std::hint::black_box;

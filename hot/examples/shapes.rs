@@ -10,12 +10,13 @@
 //! `dense`: one batch of a thousandth, or a quarter, of all keys. `proof`: a path completed and encoded. `root`: a
 //! batch of one change.
 
-mod workload;
+mod process;
 
 use std::hint::black_box;
 
+use icecore_hot::measure::{DOMAIN, key, mix, value};
 use icecore_hot::{Batch, Entry, HotTree, KeyHash, Loader, Options, Parallelism, RadixShape};
-use workload::{DOMAIN, Times, key, mix, value};
+use process::Times;
 
 /// Breadth first, the seven of Asterisc's study, and two of the same bits everywhere.
 const SHAPES: [&[u8]; 10] = [

@@ -8,15 +8,16 @@
 //! `storage`, a value 32. Names: `backend=auto|avx512|avx2|portable`, `roots=<bits>`, `prefetch=<distance, 0 off>`,
 //! `huge=on|off`, `batches=<count>`, `grow=on` (also grows a tree from nothing and reports the longest batch).
 
-mod workload;
+mod process;
 
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
+use icecore_hot::measure::{Keys, Roofs, key, value};
 use icecore_hot::{
     Batch, HashBackend, HotTree, HugePages, Loader, Options, Parallelism, Prefetch, SubtreeRoots,
 };
-use workload::{Keys, Roofs, Times, key, rate, resident_bytes, value};
+use process::{Times, rate, resident_bytes};
 
 struct Settings {
     keys: usize,
@@ -69,7 +70,7 @@ fn settings() -> Settings {
 }
 
 fn roofline(options: &Options) {
-    let roofs = Roofs::measure(options, 1 << 30);
+    let roofs = Roofs::measure(options, 1 << 30, |work| Times::of(|| std::hint::black_box(work())).0.cpu);
     println!("64-byte hashes:        {:8.1} M per second on the CPU", roofs.hashes);
     println!("random lines of 1 GiB: {:8.1} M per second on the CPU", roofs.lines);
     println!("the same, in a chain:  {:8.1} M per second on the CPU", roofs.chained);

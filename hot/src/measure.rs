@@ -1,9 +1,15 @@
-//! The two things the tree is made of, alone: hashing 64-byte blocks, and reading lines at random.
+//! What the tree is measured with: a workload, and the two things the tree is made of, alone.
 //!
-//! What a machine can do of each is the roof that the tree is measured against. Nothing here reads a clock:
-//! the caller times the calls, in the same run as the tree.
+//! Those are hashing 64-byte blocks, and reading lines at random; what a machine can do of each is the roof that
+//! the tree is measured against. Nothing here reads a clock: the caller times the calls, in the same run as the
+//! tree. Used by the examples of this crate and by `icecore-figures hot`.
+
+mod workload;
 
 use std::hint::black_box;
+use std::time::Duration;
+
+pub use workload::{DOMAIN, Keys, key, mix, value};
 
 use crate::arena::{Line, Lines, Pool, prefetch};
 use crate::options::{HugePages, Options, Prefetch};
@@ -72,7 +78,49 @@ impl RandomLines {
     }
 }
 
-/// Pseudo-random places (`SplitMix64`).
+/// What a machine can do of the two things, in millions per second.
+#[derive(Clone, Copy, Debug)]
+pub struct Roofs {
+    /// 64-byte blocks hashed, 16 at a time.
+    pub hashes: f64,
+    /// Lines read at random addresses that are known ahead.
+    pub lines: f64,
+    /// Lines read at random, each at an address that follows from the one before.
+    pub chained: f64,
+}
+
+impl Roofs {
+    /// Measures them in so many bytes, with the clock of the caller. The best of several rounds counts, because
+    /// other work on the machine only makes them worse.
+    pub fn measure(options: &Options, bytes: usize, time: impl Fn(&dyn Fn() -> u64) -> Duration) -> Self {
+        let best = |count: usize, work: &dyn Fn() -> u64| {
+            let fastest = (0..5).map(|_| time(work)).min().unwrap_or_default();
+            count as f64 / fastest.max(Duration::from_nanos(1)).as_secs_f64() / 1e6
+        };
+        let lines = RandomLines::new(options, bytes);
+        Self {
+            hashes: best(1 << 21, &|| hash_blocks(options, 1 << 21)),
+            lines: best(1 << 21, &|| lines.read(1 << 21)),
+            chained: best(1 << 17, &|| lines.chase(1 << 17)),
+        }
+    }
+
+    /// Millions of updates per second at most, of batches in a tree of `2^bits` keys.
+    ///
+    /// It is what the tree itself asks for, whatever its layout: key, value and leaf hashed, and one hash and one
+    /// random line for each node above the changed leaves, read and hashed once for each batch.
+    pub fn updates(&self, bits: u32, batch: f64) -> f64 {
+        let distinct = |level: u32| {
+            let nodes = f64::from(level).exp2();
+            nodes * -(batch * (-1.0 / nodes).ln_1p()).exp_m1()
+        };
+        let above =
+            (0..bits).map(|level| if level == 0 { 1.0 } else { distinct(level) }).sum::<f64>() / batch;
+        1.0 / ((3.0 + above) / self.hashes + (1.0 + above) / self.lines)
+    }
+}
+
+/// Pseudo-random places.
 struct Places {
     state: u64,
     lines: usize,
@@ -84,12 +132,10 @@ impl Places {
     }
 
     fn next(&mut self) -> usize {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let z = mix(self.state);
+        self.state = self.state.wrapping_add(workload::GAMMA);
         // The upper half of the product maps the whole range onto the lines without a division.
-        ((u128::from(z ^ (z >> 31)) * self.lines as u128) >> 64) as usize
+        ((u128::from(z) * self.lines as u128) >> 64) as usize
     }
 }
 
@@ -106,5 +152,22 @@ mod tests {
         assert_eq!(hash_blocks(&options, 1000), widest);
         let lines = RandomLines::with_pages(HugePages::Off, 1 << 20);
         assert_eq!((lines.read(1000), lines.chase(1000)), (0, 0));
+    }
+
+    #[test]
+    fn the_roof_of_updates_falls_with_the_tree_and_rises_with_the_batch() {
+        let roofs = Roofs::measure(&Options::default(), 1 << 20, |work| {
+            black_box(work());
+            Duration::from_millis(1)
+        });
+        assert!(
+            (roofs.hashes - 2097.152).abs() < 1e-6 && (roofs.chained - 131.072).abs() < 1e-6,
+            "{roofs:?}"
+        );
+        // A batch of one in a tree of 2^10 keys: 13 hashes and 11 lines.
+        let one = 1.0 / (13.0 / roofs.hashes + 11.0 / roofs.lines);
+        assert!((roofs.updates(10, 1.0) / one - 1.0).abs() < 1e-9);
+        assert!(roofs.updates(20, 1e5) < roofs.updates(10, 1e5));
+        assert!(roofs.updates(20, 1e5) < roofs.updates(20, 1e6));
     }
 }

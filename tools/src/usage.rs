@@ -7,10 +7,11 @@ use std::fmt;
 use std::fs;
 use std::ops::Sub;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 /// Page faults since the thread or process began, or between two moments.
@@ -61,6 +62,31 @@ pub fn process_cpu_time() -> Duration {
     let usage = usage(UsageWho::RUSAGE_SELF);
     let microseconds = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
     Duration::from_micros(u64::try_from(microseconds).unwrap_or(0))
+}
+
+/// Wall time, and the time that the calling thread had a processor: on a shared machine only the second is of the work alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// By the clock on the wall.
+    pub wall: Duration,
+    /// On a processor.
+    pub cpu: Duration,
+}
+
+impl Times {
+    /// Times work of the calling thread. Neither time is zero, so that a rate can be made of it.
+    pub fn of<R>(work: impl FnOnce() -> R) -> (Self, R) {
+        let (start, cpu_start) = (Instant::now(), thread_cpu_time());
+        let result = work();
+        let (cpu, wall) = (thread_cpu_time().saturating_sub(cpu_start), start.elapsed());
+        let least = Duration::from_nanos(1);
+        (Self { wall: wall.max(least), cpu: cpu.max(least) }, result)
+    }
+}
+
+/// To the nanosecond, where `getrusage` may be a tick of the scheduler behind.
+fn thread_cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every Linux has this clock").into()
 }
 
 /// The most memory that this process ever had resident, in bytes. File pages that it maps count too, and so does what the
@@ -217,6 +243,14 @@ mod tests {
         assert!(process_faults().minor >= faults.minor);
         assert!(peak_resident_bytes() >= memory.len() as u64);
         assert!(anonymous_resident_bytes().is_none_or(|bytes| bytes >= memory.len() as u64));
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_has_no_processor() {
+        let (slept, ()) = Times::of(|| std::thread::sleep(Duration::from_millis(20)));
+        assert!(slept.wall >= Duration::from_millis(20) && slept.cpu < slept.wall, "{slept:?}");
+        let (worked, _) = Times::of(|| (0..1_000_000u64).fold(0, |sum, i| std::hint::black_box(sum ^ i)));
+        assert!(worked.cpu > Duration::from_micros(50), "{worked:?}");
     }
 
     #[test]

@@ -160,3 +160,33 @@ fn the_figures_of_a_small_dataset_have_names_units_and_goals() {
     assert_eq!(faults["met"], true, "{faults}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "the files are removed again");
 }
+
+#[test]
+fn a_trial_run_of_the_hot_layer_has_every_figure_of_its_goals() {
+    let output = run(env!("CARGO_BIN_EXE_icecore-figures"), &["hot", "--small", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let conditions = &report["conditions"];
+    assert_eq!(conditions["trial"], true);
+    assert!(conditions["repetitions"].is_string() && conditions["hash_backend"].is_string(), "{conditions}");
+    let figures = report["figures"].as_array().unwrap();
+    assert_eq!(figures.len(), 3 + 3 * 11 + 1 + 2 * 5, "roofs, sizes, threads, proofs");
+    let goals = figures.iter().filter(|figure| {
+        assert!(figure["measured"].is_number() && figure["unit"].is_string(), "{figure}");
+        assert_eq!(figure["goal"].is_null(), figure["met"].is_null(), "{figure}");
+        !figure["goal"].is_null()
+    });
+    let goals: Vec<&str> = goals.map(|figure| figure["name"].as_str().unwrap()).collect();
+    let expected = [
+        "2^20 keys, batch 2^17: updates",
+        "2^20 keys, batch 2^17: memory",
+        "2^20 keys, batch 2^17: two threads / one",
+        "2^20 keys, batch 2^9: memory",
+        "2^24 keys, batch 2^17: updates",
+        "2^24 keys, batch 2^17: memory",
+        "2^20 keys, proof of existence: ICS23, mean",
+        "2^20 keys, proof of existence: verified",
+        "2^20 keys, proof of absence: ICS23, mean",
+        "2^20 keys, proof of absence: verified",
+    ];
+    assert_eq!(goals, expected);
+}

@@ -1,4 +1,4 @@
-//! The figures and their goals: the numbers of the design that concern files, in the order of its table.
+//! The figures and their goals: the numbers of the design, in the order of its tables.
 
 use std::fmt;
 
@@ -127,9 +127,60 @@ pub(crate) const FILES: &[Goal] = &[
     ("shape, values of 1 MB: accessors", "B/entry", Free),
 ];
 
+/// The figures of `hot`; rates are of one thread.
+pub(crate) const HOT: &[Goal] = &[
+    ("64-byte hashes", "M/s", Free),
+    ("random lines, addresses known ahead", "M/s", Free),
+    ("random lines, each address from the line before", "M/s", Free),
+    ("2^20 keys, batch 2^17: load", "M/s", Free),
+    ("2^20 keys, batch 2^17: updates", "M/s", AtLeast(4.0)),
+    ("2^20 keys, batch 2^17: updates, wall time", "M/s", Free),
+    ("2^20 keys, batch 2^17: updates, mean of all batches", "M/s", Free),
+    ("2^20 keys, batch 2^17: updates, the roof", "M/s", Free),
+    ("2^20 keys, batch 2^17: updates, share of the roof", "%", Free),
+    ("2^20 keys, batch 2^17: longest batch / mean", "x", Free),
+    ("2^20 keys, batch 2^17: undo", "M/s", Free),
+    ("2^20 keys, batch 2^17: memory", "B/key", AtMost(120.0)),
+    ("2^20 keys, batch 2^17: memory as the system sees it, with the list of keys", "B/key", Free),
+    ("2^20 keys, batch 2^17: huge pages taken", "", Free),
+    ("2^20 keys, batch 2^17: two threads / one", "x", AtLeast(1.8)),
+    ("2^20 keys, batch 2^9: load", "M/s", Free),
+    ("2^20 keys, batch 2^9: updates", "M/s", Free),
+    ("2^20 keys, batch 2^9: updates, wall time", "M/s", Free),
+    ("2^20 keys, batch 2^9: updates, mean of all batches", "M/s", Free),
+    ("2^20 keys, batch 2^9: updates, the roof", "M/s", Free),
+    ("2^20 keys, batch 2^9: updates, share of the roof", "%", Free),
+    ("2^20 keys, batch 2^9: longest batch / mean", "x", Free),
+    ("2^20 keys, batch 2^9: undo", "M/s", Free),
+    ("2^20 keys, batch 2^9: memory", "B/key", AtMost(120.0)),
+    ("2^20 keys, batch 2^9: memory as the system sees it, with the list of keys", "B/key", Free),
+    ("2^20 keys, batch 2^9: huge pages taken", "", Free),
+    ("2^24 keys, batch 2^17: load", "M/s", Free),
+    ("2^24 keys, batch 2^17: updates", "M/s", AtLeast(2.5)),
+    ("2^24 keys, batch 2^17: updates, wall time", "M/s", Free),
+    ("2^24 keys, batch 2^17: updates, mean of all batches", "M/s", Free),
+    ("2^24 keys, batch 2^17: updates, the roof", "M/s", Free),
+    ("2^24 keys, batch 2^17: updates, share of the roof", "%", Free),
+    ("2^24 keys, batch 2^17: longest batch / mean", "x", Free),
+    ("2^24 keys, batch 2^17: undo", "M/s", Free),
+    ("2^24 keys, batch 2^17: memory", "B/key", AtMost(120.0)),
+    ("2^24 keys, batch 2^17: memory as the system sees it, with the list of keys", "B/key", Free),
+    ("2^24 keys, batch 2^17: huge pages taken", "", Free),
+    ("2^20 keys, proof of existence: ICS23, mean", "B", AtMost(1000.0)),
+    ("2^20 keys, proof of existence: ICS23, p99", "B", Free),
+    ("2^20 keys, proof of existence: compact, mean", "B", Free),
+    ("2^20 keys, proof of existence: path made", "us", Free),
+    ("2^20 keys, proof of existence: verified", "us", AtMost(10.0)),
+    ("2^20 keys, proof of absence: ICS23, mean", "B", AtMost(2000.0)),
+    ("2^20 keys, proof of absence: ICS23, p99", "B", Free),
+    ("2^20 keys, proof of absence: compact, mean", "B", Free),
+    ("2^20 keys, proof of absence: path made", "us", Free),
+    ("2^20 keys, proof of absence: verified", "us", AtMost(10.0)),
+];
+
 /// All figures, in the order in which they are told. Another subcommand chains its table here.
 fn all() -> impl Iterator<Item = &'static Goal> {
-    FILES.iter()
+    FILES.iter().chain(HOT)
 }
 
 /// The figure of that name.

@@ -3,6 +3,7 @@
 mod child;
 mod files;
 mod goals;
+mod hot;
 mod report;
 mod snapshots;
 
@@ -17,7 +18,8 @@ use clap::{Parser, Subcommand};
     version,
     after_help = "Examples:\n  \
         icecore-figures files --entries 5000000\n  \
-        icecore-figures files --entries 50000000 --dir /mnt/disk --json > figures.json"
+        icecore-figures files --entries 50000000 --dir /mnt/disk --json > figures.json\n  \
+        icecore-figures hot"
 )]
 struct Args {
     #[command(subcommand)]
@@ -28,6 +30,8 @@ struct Args {
 enum Command {
     /// The figures of files: faults, times against the disk's floor, sizes, build, reindex and merge.
     Files(files::FilesArgs),
+    /// The figures of the hot layer: updates, memory and proofs, beside what the machine can do of hashing and random reads.
+    Hot(hot::HotArgs),
     /// The figures of snapshots: what they cost a writer, what they save a proof, and how fast a large archive opens.
     Snapshots(snapshots::SnapshotsArgs),
     /// Work whose memory is measured, in a process of its own.
@@ -38,6 +42,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Files(args) => files::run(&args),
+        Command::Hot(args) => hot::run(&args),
         Command::Snapshots(args) => snapshots::run(&args),
         Command::Child(args) => child::run(&args),
     };
