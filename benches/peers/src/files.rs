@@ -11,7 +11,10 @@
 //! transaction. Nothing has to be durable before the last block, then all of it. Compaction, where a store has one, is
 //! timed apart from loading. A question is *key K at block N*; an answer is compared with the generator's before it counts.
 //!
-//! What is not the same: Icecore computes a Merkle root for each block and keeps checksums and proofs; the others do not.
+//! What is not the same: Icecore computes a Merkle root for each block and writes a log; the others have no root. The blocks
+//! end with a step, so that Icecore holds nothing outside segments. redb's compaction moves pages and does not fill them, while MDBX is copied
+//! in order; RocksDB is loaded by ordinary batches, not by ready-made tables. LMDB is left out: MDBX descends from it, and
+//! opening it is `unsafe` in its binding heed.
 
 mod fjall;
 mod icecore;
