@@ -63,7 +63,7 @@ const WORKLOAD: &str =
 const CLOCK: &str = "time of one thread on a processor; wall time where a name says so, and for two threads";
 
 const REPETITIONS: &str = "updates and undo: the lower quartile of the times of each of 3 passes over 8 batches (128 of the small \
-     ones), the best pass counts; a batch is timed when it is applied first, with cold caches; two threads / one: the best of 24 \
+     ones), the best pass counts; a batch is timed when it is applied first, with cold caches; two threads / one: the best of 100 \
      batches each, in turn; proofs and roofs: the best of 5 passes; load once";
 
 /// Measures and prints.

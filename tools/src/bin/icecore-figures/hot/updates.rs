@@ -28,7 +28,7 @@ pub(super) const SIZES: [Size; 3] = [
 const PASSES: u64 = 3;
 
 /// Batches that one thread and two threads apply in turn.
-const BATCHES_IN_TURN: u64 = 24;
+const BATCHES_IN_TURN: u64 = 100;
 
 /// What the batches of some passes took.
 #[derive(Default)]
