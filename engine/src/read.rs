@@ -62,7 +62,8 @@ impl Version {
             match group {
                 [None, ..] => return Ok(None),
                 [Some(alone), None, ..] => {
-                    let found = alone.find_alone(key, hash, at, tally)?;
+                    let leaf = alone.ask_ahead(key, hash, at);
+                    let found = alone.find(key, hash, at, Some(leaf), tally)?;
                     return Ok(found.map(|found| (found, Origin::Segment(alone))));
                 }
                 _ => {}
@@ -70,7 +71,7 @@ impl Version {
             let group = || group.iter().flatten();
             group().for_each(|segment| segment.ask_filter_ahead(hash));
             for segment in group() {
-                if let Some(found) = segment.find(key, hash, at, tally)? {
+                if let Some(found) = segment.find(key, hash, at, None, tally)? {
                     return Ok(Some((found, Origin::Segment(segment))));
                 }
             }
@@ -84,52 +85,38 @@ impl Version {
 }
 
 impl LiveSegment {
-    /// The ladder inside one segment that spans the key.
+    /// The ladder inside one segment that spans the key. `leaf` is that of the position, where it is known.
     fn find(
         &self,
         key: &[u8],
         hash: KeyHash,
         at: BlockNumber,
+        leaf: Option<LeafNumber>,
         tally: &Tally,
     ) -> Result<Option<Found>, Error> {
         if !self.may_hold(hash, tally)? {
             return Ok(None);
         }
-        self.find_in(self.bt.view().leaf(key, at), key, at, tally)
-    }
-
-    /// The same where no other segment is asked, so that filter and leaf need not wait for each other.
-    fn find_alone(
-        &self,
-        key: &[u8],
-        hash: KeyHash,
-        at: BlockNumber,
-        tally: &Tally,
-    ) -> Result<Option<Found>, Error> {
-        self.ask_filter_ahead(hash);
-        let index = self.bt.view();
-        let leaf = index.leaf(key, at);
-        index.data().ask_ahead(index.ahead(leaf));
-        if !self.may_hold(hash, tally)? {
-            return Ok(None);
-        }
-        self.find_in(leaf, key, at, tally)
-    }
-
-    /// The ladder below the filter.
-    fn find_in(
-        &self,
-        leaf: LeafNumber,
-        key: &[u8],
-        at: BlockNumber,
-        tally: &Tally,
-    ) -> Result<Option<Found>, Error> {
+        let leaf = leaf.unwrap_or_else(|| self.bt.view().leaf(key, at));
         let span = self.locate_in(leaf, key, at, tally)?;
+        if span.len() > 1 {
+            let segment = self.kv.view();
+            segment.data().advise_fetch(segment.file_range(span));
+        }
         let found = self.get_in(span, key, at, tally)?;
         if found.is_none() {
             tally.count(Event::FalsePositive);
         }
         Ok(found)
+    }
+
+    /// Asks for filter and leaf at once, where no other segment is asked and neither need wait for the other.
+    fn ask_ahead(&self, key: &[u8], hash: KeyHash, at: BlockNumber) -> LeafNumber {
+        self.ask_filter_ahead(hash);
+        let index = self.bt.view();
+        let leaf = index.leaf(key, at);
+        index.data().ask_ahead(index.ahead(leaf));
+        leaf
     }
 
     /// Asks for what [`Self::may_hold`] will touch.
@@ -156,7 +143,7 @@ impl LiveSegment {
         self.bt.view().locate_in(leaf, key, at).map_err(|e| self.bt.error(e))
     }
 
-    /// Searches a span. Touches its pages, which are asked for at once where there are several.
+    /// Searches a span. Touches its pages, one after the other: the caller has several asked for at once.
     pub(crate) fn get_in(
         &self,
         span: PageSpan,
@@ -166,9 +153,6 @@ impl LiveSegment {
     ) -> Result<Option<Found>, Error> {
         tally.count(Event::Page);
         let segment = self.kv.view();
-        if span.len() > 1 {
-            segment.data().advise_fetch(segment.file_range(span));
-        }
         PAGE.with_borrow_mut(|buf| {
             let version = segment.get_in(span, key, at, buf).map_err(|e| self.kv.error(e))?;
             let Some(version) = version else { return Ok(None) };

@@ -9,6 +9,7 @@
 //! | [`floor`] | what does this disk, or this memory, take for one random read without any of our code |
 //! | [`build`] | how long does it take to build a segment and its accessors, and how large are they |
 //! | [`lookup`] | what does a lookup in one segment touch and take, rung by rung, cold and warm |
+//! | [`exit`] | what stopped a tool, and how does it say so |
 //! | [`watch`] | how much memory did a piece of work hold at its peak |
 //!
 //! Everything here is for the binaries of this package and for `benches`; no library depends on it.
@@ -26,6 +27,7 @@
 
 pub mod build;
 pub mod evict;
+pub mod exit;
 pub mod floor;
 pub mod lookup;
 pub mod spread;

@@ -7,7 +7,6 @@ mod hot;
 mod report;
 mod snapshots;
 
-use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -46,22 +45,5 @@ fn main() -> ExitCode {
         Command::Snapshots(args) => snapshots::run(&args),
         Command::Child(args) => child::run(&args),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("icecore-figures: {}", chain(&*error));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// An error with what caused it.
-fn chain(error: &dyn Error) -> String {
-    let (mut text, mut cause) = (error.to_string(), error.source());
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
+    icecore_tools::exit::code("icecore-figures", result)
 }

@@ -97,13 +97,7 @@ fn density(text: &str) -> Result<Density, String> {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("icecore-probe: {}", chain(&*error));
-            ExitCode::FAILURE
-        }
-    }
+    icecore_tools::exit::code("icecore-probe", run(&Args::parse()))
 }
 
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
@@ -143,15 +137,4 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     }
     report.print(args.json)?;
     Ok(())
-}
-
-/// An error with what caused it.
-fn chain(error: &dyn Error) -> String {
-    let (mut text, mut cause) = (error.to_string(), error.source());
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
