@@ -52,6 +52,7 @@ mod arena;
 mod batch;
 mod compact;
 mod compress;
+mod crew;
 mod encoding;
 mod hash;
 mod heap;

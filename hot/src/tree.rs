@@ -1,26 +1,28 @@
 //! The tree: the one mutating entry point, the split between workers, and the levels above the subtrees.
 
-use std::sync::{Arc, OnceLock};
-
-use rayon::prelude::*;
+use std::sync::Arc;
 
 use crate::arena::{Line, Lines, Pool};
 use crate::batch::Batch;
+use crate::crew::Crew;
 use crate::hash::{KeyHash, Root, prefix};
 use crate::heap::Heap;
 use crate::levels::{Heaps, Levels};
 use crate::load::Stage;
-use crate::options::{Options, Parallelism};
+use crate::options::Options;
 use crate::path::PathProof;
-use crate::simd::{HashBackend, Lanes};
+use crate::simd::{HashBackend, LANES, Lanes};
 use crate::subtree::Subtree;
 use crate::undo::{Spares, Undo};
 use crate::worker::{Means, Rec, Worker, subtree_of};
 
-/// Batches below this are done by the calling thread: waking the others takes longer.
-const PARALLEL_LEN_MIN: usize = 2048;
-/// Shares per thread: more than one, so that a thread that is interrupted does not hold up the rest.
-const SHARES_PER_THREAD: usize = 4;
+/// The most changes of a share, on average: sorted and placed together, they and what says where they are lie in the
+/// second cache.
+const SHARE_LEN_MAX: usize = 4096;
+/// The fewest where threads split a batch: for less than two of these it takes longer to wake another thread.
+const SHARE_LEN_MIN: usize = 512;
+/// Shares per thread: a thread that starts late or is interrupted holds up the rest for one share at most.
+const SHARES_PER_THREAD: usize = 16;
 
 /// The compact sparse Merkle tree of the whole latest state, in memory.
 ///
@@ -29,7 +31,7 @@ const SHARES_PER_THREAD: usize = 4;
 pub struct HotTree {
     options: Options,
     pool: Arc<Pool>,
-    threads: OnceLock<rayon::ThreadPool>,
+    crew: Crew,
     subtrees: Vec<Subtree>,
     top: Heap,
     len: u64,
@@ -117,9 +119,9 @@ impl HotTree {
         let share = |i: usize| ((i as u64).reverse_bits() >> 11) as f64 / (1u64 << 53) as f64;
         let subtrees = (0..count).map(|i| Subtree::new(&pool, &options, share(i))).collect();
         let top = Heap::new(&pool, options.radix_shape, 0, bits);
-        let threads = OnceLock::new();
+        let crew = Crew::new(options.parallelism);
         let (scratch, spares) = (Scratch::default(), Arc::default());
-        Self { options, pool, threads, subtrees, top, len: 0, scratch, spares }
+        Self { options, pool, crew, subtrees, top, len: 0, scratch, spares }
     }
 
     /// The commitment to the present state.
@@ -211,25 +213,21 @@ impl HotTree {
     /// Replaces the leaves of all subtrees: `stages[i]` holds those of subtree `i`, in the order they were given.
     pub(crate) fn fill(&mut self, stages: Vec<Stage>) {
         let means = self.means();
-        let work = |(i, (subtree, stage)): (usize, (&mut Subtree, Stage))| {
+        // Not the workers of the scratch: their buffers would stay as large as a subtree.
+        let mut workers: Vec<Worker> =
+            std::iter::repeat_with(Worker::default).take(self.crew.len()).collect();
+        let items = self.subtrees.iter_mut().zip(stages).enumerate();
+        self.crew.for_each(&mut workers, items, |worker, (i, (subtree, stage))| {
             let leaves = stage.into_leaves();
-            let mut worker = Worker::default();
             let index = |k: usize| u32::try_from(k).expect("a subtree has fewer than 2^32 leaves");
             let rec = |(k, leaf): (usize, &Line)| Rec { prefix: prefix(&leaf.halves[0]), index: index(k) };
-            worker.recs = leaves.iter().enumerate().map(rec).collect();
+            worker.recs.clear();
+            worker.recs.extend(leaves.iter().enumerate().map(rec));
             worker.sort(means.root_bits, &leaves);
+            worker.replaced.clear();
             worker.run(means, std::slice::from_mut(subtree), i, &leaves);
-            worker.added
-        };
-        let one = self.options.parallelism == Parallelism::Off;
-        let mut subtrees = std::mem::take(&mut self.subtrees);
-        let added: isize = if one {
-            subtrees.iter_mut().zip(stages).enumerate().map(work).sum()
-        } else {
-            self.threads().install(|| subtrees.par_iter_mut().zip(stages).enumerate().map(work).sum())
-        };
-        self.subtrees = subtrees;
-        self.len = self.len.checked_add_signed(added as i64).expect("a tree has no fewer than zero keys");
+        });
+        self.count(&workers);
         let all: Vec<u32> = (0..self.subtrees.len() as u32).collect();
         self.lift(&all);
     }
@@ -244,32 +242,17 @@ impl HotTree {
 
     /// Into how many shares a batch is split: a power of two, so that a share is a range of leading bits.
     fn shares(&self, changes: usize) -> usize {
-        let threads = self.options.parallelism.threads();
-        if threads == 1 || changes < PARALLEL_LEN_MIN {
-            return 1;
-        }
-        (threads * SHARES_PER_THREAD).next_power_of_two().min(self.subtrees.len())
+        let for_threads = match self.crew.len() {
+            1 => 1,
+            threads => (threads * SHARES_PER_THREAD).min(changes / SHARE_LEN_MIN),
+        };
+        for_threads.max(changes / SHARE_LEN_MAX).max(1).next_power_of_two().min(self.subtrees.len())
     }
 
-    fn threads(&self) -> &rayon::ThreadPool {
-        self.threads.get_or_init(|| {
-            let builder = rayon::ThreadPoolBuilder::new().num_threads(self.options.parallelism.threads());
-            builder.thread_name(|i| format!("hot-{i}")).build().expect("the system can start threads")
-        })
-    }
-
-    fn for_each<T: Send>(
-        &self,
-        shares: usize,
-        items: impl Iterator<Item = T> + Send,
-        work: impl Fn(T) + Sync + Send,
-    ) {
-        if shares == 1 {
-            items.for_each(work);
-        } else {
-            let items: Vec<T> = items.collect();
-            self.threads().install(|| items.into_par_iter().with_max_len(1).for_each(work));
-        }
+    /// Adds what the workers added to the number of keys.
+    fn count(&mut self, workers: &[Worker]) {
+        let added: isize = workers.iter().map(|worker| worker.added).sum();
+        self.len = self.len.checked_add_signed(added as i64).expect("a tree has no fewer than zero keys");
     }
 
     /// Applies `len` changes; `write` gives those from a number on, hashed.
@@ -284,45 +267,42 @@ impl HotTree {
             scratch.changes = Lines::default();
             scratch.changes = self.pool.lines(len.next_power_of_two());
         }
-        scratch.parts.resize_with(scratch.parts.len().max(shares), Part::default);
-        scratch.parts.iter_mut().for_each(Part::clear);
-        // Runs of whole lanes, as many as there are shares.
-        let run = len.div_ceil(shares).max(1).next_multiple_of(crate::simd::LANES);
-        let runs = scratch.changes[..len].chunks_mut(run).zip(&mut scratch.parts).enumerate();
-        self.for_each(shares, runs, |(i, (out, part))| {
-            write(means.lanes, i * run, out);
-            part.fill(means, shares, i * run, out);
+        // Hashed in runs of whole lanes: one, or as many as there would be shares for the threads.
+        let threads = self.crew.len();
+        let runs = if threads == 1 { 1 } else { shares.min(threads * SHARES_PER_THREAD) };
+        let run_len = len.div_ceil(runs).max(1).next_multiple_of(LANES);
+        scratch.parts.resize_with(len.div_ceil(run_len), Part::default);
+        scratch.workers.resize_with(threads, Worker::default);
+        let runs = scratch.changes[..len].chunks_mut(run_len).zip(&mut scratch.parts).enumerate();
+        self.crew.for_each(&mut scratch.workers, runs, |_, (i, (out, part))| {
+            write(means.lanes, i * run_len, out);
+            part.fill(means, shares, i * run_len, out);
         });
         self.run(scratch, shares)
     }
 
     /// Applies the changes that lie in the scratch, split into `shares`.
     fn run(&mut self, mut scratch: Scratch, shares: usize) -> (Root, Undo) {
-        let mut subtrees = std::mem::take(&mut self.subtrees);
         let mut replaced = self.spares.take(shares);
-        scratch.workers.resize_with(scratch.workers.len().max(shares), Worker::default);
         let means = self.means();
-        let per_share = subtrees.len() / shares;
+        let per_share = self.subtrees.len() / shares;
         let (changes, parts) = (&scratch.changes, &scratch.parts);
-        let workers = scratch.workers.iter_mut().zip(&mut replaced);
-        let shared = subtrees.chunks_mut(per_share).zip(workers).enumerate();
-        self.for_each(shares, shared, |(i, (subtrees, (worker, replaced)))| {
+        scratch.workers.iter_mut().for_each(Worker::begin);
+        let items = self.subtrees.chunks_mut(per_share).zip(&mut replaced).enumerate();
+        self.crew.for_each(&mut scratch.workers, items, |worker, (i, (subtrees, replaced))| {
             worker.recs.clear();
-            for part in parts.iter().filter_map(|part| part.shares.get(i)) {
-                worker.recs.extend_from_slice(part);
+            for part in parts {
+                worker.recs.extend_from_slice(&part.shares[i]);
             }
-            worker.replaced = std::mem::take(replaced);
             worker.sort(shares.trailing_zeros(), changes);
+            std::mem::swap(&mut worker.replaced, replaced);
             worker.run(means, subtrees, i * per_share, changes);
-            *replaced = std::mem::take(&mut worker.replaced);
+            std::mem::swap(&mut worker.replaced, replaced);
         });
-        self.subtrees = subtrees;
-        let mut touched = Vec::new();
-        for worker in &scratch.workers[..shares] {
-            touched.extend_from_slice(&worker.touched);
-            self.len =
-                self.len.checked_add_signed(worker.added as i64).expect("a tree has no fewer than zero keys");
-        }
+        self.count(&scratch.workers);
+        let mut touched: Vec<u32> =
+            scratch.workers.iter().flat_map(|worker| &worker.touched).copied().collect();
+        touched.sort_unstable();
         self.scratch = scratch;
         self.lift(&touched);
         (self.root(), Undo { replaced, spares: Arc::clone(&self.spares) })
@@ -343,14 +323,10 @@ impl HotTree {
 }
 
 impl Part {
-    fn clear(&mut self) {
-        self.shares.iter_mut().for_each(Vec::clear);
-    }
-
     /// Sorts hashed changes, the first of which is number `from`, by the share that each goes to.
     fn fill(&mut self, means: Means, shares: usize, from: usize, changes: &[Line]) {
+        self.shares.iter_mut().for_each(Vec::clear);
         self.shares.resize_with(shares, Vec::new);
-        self.clear();
         let shift = means.root_bits - shares.trailing_zeros();
         for (i, change) in changes.iter().enumerate() {
             let index = u32::try_from(from + i).expect("a batch has fewer than 2^32 changes");

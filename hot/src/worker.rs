@@ -40,7 +40,10 @@ pub(crate) struct Means {
     pub(crate) root_bits: u32,
 }
 
+/// Workers lie side by side and are written all the time: each has its cache lines to itself, with the neighbouring line that
+/// some processors fetch along.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(crate) struct Worker {
     pub(crate) recs: Vec<Rec>,
     sorting: Vec<Rec>,
@@ -95,12 +98,15 @@ impl Worker {
         std::mem::swap(&mut self.recs, &mut self.sorting);
     }
 
-    /// Applies the sorted `recs` to the subtrees `first ..`.
-    pub(crate) fn run(&mut self, means: Means, subtrees: &mut [Subtree], first: usize, changes: &[Line]) {
-        self.replaced.clear();
-        self.replaced.reserve(self.recs.len());
+    /// Forgets what it did of the last batch.
+    pub(crate) fn begin(&mut self) {
         self.touched.clear();
         self.added = 0;
+    }
+
+    /// Applies the sorted `recs` to the subtrees `first ..`.
+    pub(crate) fn run(&mut self, means: Means, subtrees: &mut [Subtree], first: usize, changes: &[Line]) {
+        self.replaced.reserve(self.recs.len());
         let recs = std::mem::take(&mut self.recs);
         let mut done = 0;
         let mut group = 0;
