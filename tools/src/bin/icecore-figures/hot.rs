@@ -2,12 +2,14 @@
 //!
 //! | part | on what |
 //! |---|---|
-//! | [`updates`] | batches in trees of 2^20 and 2^24 keys, taken back and applied again; the same batches with two threads |
+//! | [`updates`] | batches in trees of 2^20 and 2^24 keys, taken back and applied again |
+//! | [`scaling`] | the same batches with one thread and with two, and with up to 16 where there are processors |
 //! | [`proofs`] | proofs of present and of absent keys: bytes, and the time to find a path and to verify |
 //!
 //! Used by `main`; the workload and the roofs are those of `icecore_hot::measure`.
 
 mod proofs;
+mod scaling;
 mod updates;
 
 use std::error::Error;
@@ -60,11 +62,13 @@ struct HotConditions {
 const WORKLOAD: &str =
     "batch: 85 % new values of random keys, 10 % new keys, 5 % deletions; key 52 B in one domain, value 32 B";
 
-const CLOCK: &str = "time of one thread on a processor; wall time where a name says so, and for two threads";
+const CLOCK: &str =
+    "time of one thread on a processor; wall time where a name says so, and for several threads";
 
 const REPETITIONS: &str = "updates and undo: the lower quartile of the times of each of 3 passes over 8 batches (128 of the small \
-     ones), the best pass counts; a batch is timed when it is applied first, with cold caches; two threads / one: the best of 100 \
-     batches each, in turn; proofs and roofs: the best of 5 passes; load once";
+     ones), the best pass counts; a batch is timed when it is applied first, with cold caches; threads: the best of 200 batches \
+     (2,000 of the small ones) each, in turn, of one thread over several, and the median of the \
+     ratios; proofs and roofs: the best of 5 passes; load once";
 
 /// Measures and prints.
 pub(crate) fn run(args: &HotArgs) -> Result<(), Box<dyn Error>> {
@@ -79,7 +83,7 @@ pub(crate) fn run(args: &HotArgs) -> Result<(), Box<dyn Error>> {
     for size in &updates::SIZES {
         updates::measure(&mut bench, size);
     }
-    updates::scale(&mut bench);
+    scaling::measure(&mut bench);
     proofs::measure(&mut bench);
     let conditions = HotConditions {
         trial: args.small,

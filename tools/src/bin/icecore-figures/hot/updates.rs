@@ -1,5 +1,4 @@
-//! Batches in a loaded tree: how fast they are applied and taken back, what the tree takes of memory, and what a second
-//! thread gives.
+//! Batches in a loaded tree: how fast they are applied and taken back, and what the tree takes of memory.
 
 use std::time::Duration;
 
@@ -26,9 +25,6 @@ pub(super) const SIZES: [Size; 3] = [
 ];
 
 const PASSES: u64 = 3;
-
-/// Batches that one thread and two threads apply in turn.
-const BATCHES_IN_TURN: u64 = 100;
 
 /// What the batches of some passes took.
 #[derive(Default)]
@@ -129,24 +125,6 @@ fn pass(
         undone.push(back);
     }
     (applied, undone)
-}
-
-/// The wall time of the same batches with one thread and with two.
-pub(super) fn scale(bench: &mut Bench) {
-    let (keys, batch) = (1usize << (20 - bench.cut), 1usize << (17 - bench.cut));
-    let mut trees = [load(options(1), keys), load(options(2), keys)];
-    let mut live = [Keys::new(keys), Keys::new(keys)];
-    let mut best = [Duration::MAX; 2];
-    let mut changes = Batch::new();
-    for salt in 1..=BATCHES_IN_TURN {
-        for ((tree, live), best) in trees.iter_mut().zip(&mut live).zip(&mut best) {
-            live.fill(&mut changes, batch, salt);
-            *best = Times::of(|| tree.apply(&changes)).0.wall.min(*best);
-        }
-        assert_eq!(trees[0].root(), trees[1].root(), "the root does not depend on threads");
-    }
-    let scale = best[0].as_secs_f64() / best[1].as_secs_f64();
-    bench.figures.add("2^20 keys, batch 2^17: two threads / one", scale);
 }
 
 #[cfg(test)]
