@@ -108,6 +108,19 @@ fn trees_of_zero_one_two_and_a_thousand_keys_prove_all_they_hold_and_all_they_do
 }
 
 #[test]
+fn proofs_over_a_million_keys_have_the_size_that_they_are_said_to_have() {
+    let state = State::counted(1 << 20);
+    let mean = |sizes: Vec<usize>| sizes.iter().sum::<usize>() / sizes.len();
+    let present = (0..500u32).map(|i| {
+        let id = i * 2081;
+        check(&state, id.to_string().as_bytes(), Some((id * 7).to_string().as_bytes()))
+    });
+    assert!(mean(present.collect()) <= 1000);
+    let absent = (0..500u32).map(|i| check(&state, format!("absent {i}").as_bytes(), None));
+    assert!(mean(absent.collect()) <= 2000);
+}
+
+#[test]
 fn empty_and_huge_values_and_keys_prove() {
     let huge = vec![0x5a; 1 << 20];
     let state = State::new([
