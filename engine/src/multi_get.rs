@@ -12,6 +12,7 @@ use crate::domain::DomainId;
 use crate::error::Error;
 use crate::live::LiveSegment;
 use crate::stats::{Event, Tally};
+use crate::storage::map::Requests;
 use crate::version::Version;
 
 /// A key on its way down the ladder.
@@ -63,24 +64,31 @@ impl LiveSegment {
         tally: &Tally,
     ) -> Result<(), Error> {
         let (filter, index, segment) = (self.kvei.view(), self.bt.view(), self.kv.view());
-        let asked: Vec<_> = pending.iter().filter(|p| self.spans_key(p.key)).copied().collect();
-        for p in &asked {
-            filter.data().advise_fetch(filter.page_range(p.hash));
-        }
-        let mut maybe = Vec::new();
+        let mut asked: Vec<_> = pending.iter().filter(|p| self.spans_key(p.key)).copied().collect();
+        // The pages of the filter are in the order of the hashes, those of the other two in that of the keys.
+        asked.sort_unstable_by_key(|p| p.hash);
+        let mut requests = Requests::new(filter.data());
+        asked.iter().for_each(|p| requests.ask(filter.page_range(p.hash)));
+        drop(requests);
+        let mut maybe = Vec::with_capacity(asked.len());
         for p in asked {
             if self.may_hold(p.hash, tally)? {
-                let leaf = index.leaf(p.key, at);
-                index.data().advise_fetch(index.leaf_range(leaf));
-                maybe.push((p, leaf));
+                maybe.push(p);
             }
         }
+        maybe.sort_unstable_by_key(|p| p.key);
+        let mut requests = Requests::new(index.data());
+        let leaves: Vec<_> = maybe.iter().map(|p| index.leaf(p.key, at)).collect();
+        leaves.iter().for_each(|leaf| requests.ask(index.leaf_range(*leaf)));
+        drop(requests);
         let mut located: Vec<(Pending<'_>, PageSpan)> = Vec::with_capacity(maybe.len());
-        for (p, leaf) in maybe {
+        let mut requests = Requests::new(segment.data());
+        for (p, leaf) in maybe.into_iter().zip(leaves) {
             let span = self.locate_in(leaf, p.key, at, tally)?;
-            segment.data().advise_fetch(segment.file_range(span));
+            requests.ask(segment.file_range(span));
             located.push((p, span));
         }
+        drop(requests);
         let mut answered = Vec::new();
         for (p, span) in located {
             if let Some((_, value)) = self.get_in(span, p.key, at, tally)? {

@@ -54,12 +54,15 @@ impl PartialTree {
         let mut wanted: Vec<usize> = places.iter().flat_map(Place::leaves).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        let mut paths: Vec<Wanted> =
-            wanted.iter().map(|&part| Wanted { part, siblings: Vec::new() }).collect();
-        let root = Climb { parts: &self.parts, paths: &mut paths }.node(0, self.parts.len(), 0);
+        let mut forks = Vec::new();
+        let root = hash_forks(&self.parts, 0, &mut forks);
+        let mut walk =
+            Walk { forks: forks.into_iter(), wanted: &wanted, siblings: Vec::new(), paths: Vec::new() };
+        walk.node(0, self.parts.len());
+        let paths = walk.paths;
         let path = |part: usize| {
             let at = wanted.binary_search(&part).expect("every leaf of a place is wanted");
-            Path { siblings: paths[at].siblings.clone() }
+            paths[at].clone()
         };
         let neighbour = |part: usize| Neighbour { key: KeyHash(self.parts[part].key), path: path(part) };
         let proof = |place: &Place| match *place {
@@ -110,42 +113,60 @@ impl Place {
     }
 }
 
-/// A leaf on its way up, with the siblings it met so far.
-struct Wanted {
-    part: usize,
-    siblings: Vec<Hash>,
+/// A node above two parts at least.
+struct Fork {
+    /// How many of the parts lie on the left.
+    left_len: usize,
+    /// The hashes of both sides.
+    halves: [Hash; 2],
 }
 
-/// One pass over all parts that hashes every node once and gives its hash to the paths beside it.
-struct Climb<'a> {
-    parts: &'a [Part],
-    /// Ascending by part.
-    paths: &'a mut [Wanted],
-}
-
-impl Climb<'_> {
-    /// The hash of the node at `depth` above the parts `from..to`.
-    fn node(&mut self, from: usize, to: usize, depth: usize) -> Hash {
-        match &self.parts[from..to] {
-            [] => EMPTY,
-            [part] => part.hash_at(depth),
-            parts => {
-                let zeros = parts.partition_point(|part| bit(&part.key, depth) == 0);
-                let middle = from + zeros;
-                let left = self.node(from, middle, depth + 1);
-                let right = self.node(middle, to, depth + 1);
-                self.show(from, middle, &right);
-                self.show(middle, to, &left);
-                inner(&left, &right)
-            }
+/// The hash of the node at `depth` above these parts; its forks are added from the top down, left before right.
+fn hash_forks(parts: &[Part], depth: usize, forks: &mut Vec<Fork>) -> Hash {
+    match parts {
+        [] => EMPTY,
+        [part] => part.hash_at(depth),
+        parts => {
+            let left_len = parts.partition_point(|part| bit(&part.key, depth) == 0);
+            let (left, right) = parts.split_at(left_len);
+            let at = forks.len();
+            forks.push(Fork { left_len, halves: [EMPTY; 2] });
+            let halves = [hash_forks(left, depth + 1, forks), hash_forks(right, depth + 1, forks)];
+            forks[at].halves = halves;
+            inner(&halves[0], &halves[1])
         }
     }
+}
 
-    /// Adds a sibling to the paths of the parts `from..to`.
-    fn show(&mut self, from: usize, to: usize, sibling: &Hash) {
-        let start = self.paths.partition_point(|wanted| wanted.part < from);
-        let end = self.paths.partition_point(|wanted| wanted.part < to);
-        self.paths[start..end].iter_mut().for_each(|wanted| wanted.siblings.push(*sibling));
+/// A way through all parts in order, which notes the paths of those that are wanted.
+struct Walk<'a> {
+    /// Those that were not come to yet.
+    forks: std::vec::IntoIter<Fork>,
+    /// The parts whose paths were not noted yet, ascending.
+    wanted: &'a [usize],
+    /// Beside the way from the root down to here.
+    siblings: Vec<Hash>,
+    paths: Vec<Path>,
+}
+
+impl Walk<'_> {
+    /// Goes through the `len` parts from number `from` on, which lie below one node.
+    fn node(&mut self, from: usize, len: usize) {
+        if len > 1 {
+            let Fork { left_len, halves: [left, right] } = self.forks.next().expect("two parts have a fork");
+            self.siblings.push(right);
+            self.node(from, left_len);
+            self.siblings.pop();
+            self.siblings.push(left);
+            self.node(from + left_len, len - left_len);
+            self.siblings.pop();
+        } else if let [wanted, rest @ ..] = self.wanted
+            && len == 1
+            && *wanted == from
+        {
+            self.wanted = rest;
+            self.paths.push(Path { siblings: self.siblings.iter().rev().copied().collect() });
+        }
     }
 }
 

@@ -92,6 +92,37 @@ impl Mapping {
     }
 }
 
+/// Asks for many ranges of one file, in the order of their places: no page twice, and neighbours in one request.
+///
+/// A request costs a system call, whether or not its pages are in memory: half a microsecond for each key of a batch
+/// would be a tenth of its time. What was asked for last is requested when it turns out to be no neighbour of the next,
+/// or at the end.
+#[derive(Debug)]
+pub(crate) struct Requests<'m> {
+    mapping: &'m Mapping,
+    last: Range<u64>,
+}
+
+impl<'m> Requests<'m> {
+    pub(crate) fn new(mapping: &'m Mapping) -> Self {
+        Self { mapping, last: 0..0 }
+    }
+
+    pub(crate) fn ask(&mut self, range: Range<u64>) {
+        if range.start >= self.last.start && range.start <= self.last.end {
+            self.last.end = self.last.end.max(range.end);
+        } else {
+            self.mapping.advise_fetch(std::mem::replace(&mut self.last, range));
+        }
+    }
+}
+
+impl Drop for Requests<'_> {
+    fn drop(&mut self) {
+        self.mapping.advise_fetch(self.last.clone());
+    }
+}
+
 impl Mapping {
     /// Asks for what an accessor says it will touch: from memory or from the disk.
     #[inline]
