@@ -128,8 +128,8 @@ impl Archive {
         self.core.maintain(observer)
     }
 
-    /// Merges adjacent segments to aligned power-of-two step ranges until nothing is left to merge. Readers go on. Returns
-    /// the number of merges.
+    /// Merges adjacent segments to aligned power-of-two step ranges until nothing is left to merge. Readers go on, and so do
+    /// commits: steps that become ready are emitted in between. Returns the number of merges.
     pub fn merge(&self, options: &MergeOptions, observer: &dyn Observer) -> Result<u64, Error> {
         self.core.merge_all(options, observer)
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use crate::core::Core;
-use crate::domain::DomainId;
 use crate::error::{Error, ErrorKind, Poison};
+use crate::merge::MergeOptions;
 use crate::observer::Observer;
 use crate::reindex::ReindexRule;
 
@@ -55,20 +55,19 @@ impl Drop for Background {
 }
 
 impl Core {
-    /// Emits what is ready, then merges, then brings accessors in line with the rule.
+    /// Emits what is ready, then merges, then brings accessors in line with the rule; again for what was emitted meanwhile.
     pub(crate) fn maintain(&self, observer: &dyn Observer) -> Result<(), Error> {
-        self.emit_ready(observer)?;
-        let domains = self.shared.directory.config.domains.len();
-        for domain in (0..domains).map(|index| DomainId(index as u16)) {
-            while self.merge_next(domain, self.options.merge_span_max, observer)? {
-                if self.state.lock().closing {
-                    return Ok(());
-                }
-                // Fresh steps must not wait for a long chain of merges.
-                self.emit_ready(observer)?;
+        let merging = MergeOptions { domain: None, span_max: self.options.merge_span_max };
+        loop {
+            self.emit_ready(observer)?;
+            let emitted_to = self.state.lock().manifest.emitted_to;
+            self.merge_all(&merging, observer)?;
+            self.reindex(ReindexRule::Policy, None, observer)?;
+            let state = self.state.lock();
+            if state.closing || state.manifest.emitted_to == emitted_to {
+                return Ok(());
             }
         }
-        self.reindex(ReindexRule::Policy, None, observer).map(drop)
     }
 
     fn maintain_until_closed(&self) {

@@ -2,11 +2,14 @@
 //!
 //! The tables of such steps no longer change, so they are written without holding up commits. Until the new manifest is
 //! published, readers find the versions in memory; after it, in the segment; never in both, never in neither.
+//!
+//! A merge that takes an hour must not hold up commits for an hour, so whoever merges or reindexes emits in between.
 
 use std::sync::Arc;
 
 use icecore_segments::step::StepRange;
 use icecore_segments::{Entry, Value};
+use parking_lot::MutexGuard;
 
 use crate::core::{Core, FileChange};
 use crate::domain::DomainId;
@@ -20,7 +23,24 @@ use crate::table::StepTable;
 impl Core {
     /// Emits every step that is ready, oldest first.
     pub(crate) fn emit_ready(&self, observer: &dyn Observer) -> Result<(), Error> {
-        let _structure = self.structure.lock();
+        self.emit_ready_beside(&self.structure.lock(), observer)
+    }
+
+    /// Lets emission go on in the middle of other long work, since commits wait for it. `false` when the archive is closed:
+    /// what can be done again later is then left.
+    pub(crate) fn goes_on(&self, structure: &MutexGuard<'_, ()>) -> Result<bool, Error> {
+        let (closing, waiting) = {
+            let state = self.state.lock();
+            (state.closing, self.steps_waiting(&state))
+        };
+        if waiting > 0 && !closing {
+            self.emit_ready_beside(structure, &())?;
+        }
+        Ok(!closing)
+    }
+
+    /// The same as [`Self::emit_ready`], by whoever has the lock of the structure.
+    fn emit_ready_beside(&self, _: &MutexGuard<'_, ()>, observer: &dyn Observer) -> Result<(), Error> {
         let config = &self.shared.directory.config;
         loop {
             let version = self.version();

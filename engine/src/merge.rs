@@ -66,14 +66,17 @@ impl Core {
         Ok(merges)
     }
 
-    /// Does the next merge of a domain; `false` when there is none to do.
+    /// Does the next merge of a domain; `false` when there is none to do, or the archive is closed meanwhile.
     pub(crate) fn merge_next(
         &self,
         domain: DomainId,
         span_max: u64,
         observer: &dyn Observer,
     ) -> Result<bool, Error> {
-        let _structure = self.structure.lock();
+        let structure = self.structure.lock();
+        if !self.goes_on(&structure)? {
+            return Ok(false);
+        }
         let directory = &self.shared.directory;
         let version = self.version();
         let (emitted_to, rule) = {
@@ -89,8 +92,17 @@ impl Core {
         observer.begin(&format!("merge {name}.{range}"), Some(entries));
         let shape = self.shape_of_new(rule, domain, range, entries);
         let inputs_view = inputs.iter().map(|input| &**input);
-        let record = rewrite(directory, domain, inputs_view, range, shape, observer, |_| true)?;
+        let mut goes_on = true;
+        let pace = |entries| {
+            observer.advance(entries);
+            goes_on = self.goes_on(&structure)?;
+            Ok(goes_on)
+        };
+        let record = rewrite(directory, domain, inputs_view, range, shape, pace, |_| true)?;
         observer.end();
+        if !goes_on {
+            return Ok(false);
+        }
         let added = record.map(|record| LiveSegment::open_new(directory, record)).transpose()?;
         let change = FileChange { removed: inputs, added: added.into_iter().map(Arc::new).collect() };
         self.publish(&mut self.state.lock(), change, |_, _| {})?;

@@ -15,7 +15,7 @@ use crate::live::LiveSegment;
 use crate::manifest::DensityRule;
 use crate::observer::Observer;
 use crate::options::Config;
-use crate::rewrite::rewrite;
+use crate::rewrite::{pace, rewrite};
 use crate::version::Version;
 
 impl Core {
@@ -69,7 +69,7 @@ impl Core {
         let inputs = reaching.iter().map(|segment| &**segment);
         let mut visible = Visible::new(domain, floor);
         let record =
-            rewrite(directory, domain, inputs, steps, shape, observer, |entry| visible.keeps(entry))?;
+            rewrite(directory, domain, inputs, steps, shape, pace(observer), |entry| visible.keeps(entry))?;
         observer.end();
         let added = record.map(|record| LiveSegment::open_new(directory, record)).transpose()?;
         change.added.extend(added.map(Arc::new));

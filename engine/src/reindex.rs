@@ -61,7 +61,7 @@ impl Core {
         domain: Option<&str>,
         observer: &dyn Observer,
     ) -> Result<Vec<ReindexPlan>, Error> {
-        let _structure = self.structure.lock();
+        let structure = self.structure.lock();
         if let ReindexRule::Rule(kept) = rule {
             let mut state = self.state.lock();
             if state.manifest.rule != kept {
@@ -70,7 +70,7 @@ impl Core {
         }
         let mut done = Vec::new();
         for job in self.jobs(rule, domain)? {
-            if self.state.lock().closing {
+            if !self.goes_on(&structure)? {
                 break;
             }
             let mut plan = self.plan_of(&job);

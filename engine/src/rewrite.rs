@@ -13,19 +13,20 @@ use crate::observer::Observer;
 use crate::output::{RELEASE_EVERY, SegmentOutput, Shape};
 use crate::storage::Access;
 
-/// Entries between two reports of progress.
-const REPORT_EVERY: u64 = 1 << 16;
+/// Entries between two calls of `pace`: some milliseconds.
+const PACE: u64 = 1 << 14;
 
 /// Writes the entries of `inputs` that `keep` says to keep as one segment over `steps`; `None` when none is kept.
 ///
-/// `keep` sees every entry in order, so it may remember what it saw of the same key.
+/// `keep` sees every entry in order, so it may remember what it saw of the same key. `pace` hears of every so many more
+/// entries, and says whether to go on; otherwise what was written is removed and there is no segment.
 pub(crate) fn rewrite<'i>(
     directory: &Directory,
     domain: DomainId,
     inputs: impl IntoIterator<Item = &'i LiveSegment>,
     steps: StepRange,
     shape: Shape,
-    observer: &dyn Observer,
+    mut pace: impl FnMut(u64) -> Result<bool, Error>,
     mut keep: impl FnMut(&Entry<'_>) -> bool,
 ) -> Result<Option<SegmentRecord>, Error> {
     let mut opened = Vec::new();
@@ -50,14 +51,24 @@ pub(crate) fn rewrite<'i>(
             output.push(entry)?;
         }
         seen += 1;
-        if seen % REPORT_EVERY == 0 {
-            observer.advance(REPORT_EVERY);
+        if seen % PACE == 0 && !pace(PACE)? {
+            return Ok(None);
         }
         if seen % RELEASE_EVERY == 0 {
             opened.iter().for_each(|file| file.view().data().release());
         }
         merged.advance().map_err(error)?;
     }
-    observer.advance(seen % REPORT_EVERY);
+    if !pace(seen % PACE)? {
+        return Ok(None);
+    }
     output.finish()
+}
+
+/// The pace of work that nothing may interrupt: it is reported and goes on.
+pub(crate) fn pace(observer: &dyn Observer) -> impl FnMut(u64) -> Result<bool, Error> {
+    |entries| {
+        observer.advance(entries);
+        Ok(true)
+    }
 }

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::live::LiveSegment;
 use crate::manifest::DensityRule;
 use crate::observer::Observer;
-use crate::rewrite::rewrite;
+use crate::rewrite::{pace, rewrite};
 use crate::storage::Access;
 use crate::version::Version;
 use crate::wal::{ChangeRef, RecordRef};
@@ -152,7 +152,7 @@ impl Core {
         let shape = self.shape_of_new(rule, domain, steps, summary.entries);
         observer.begin(&format!("cut {}", directory.segment_name(&segment.record)), Some(summary.entries));
         let record =
-            rewrite(directory, domain, [segment], steps, shape, observer, |entry| entry.block < end)?;
+            rewrite(directory, domain, [segment], steps, shape, pace(observer), |entry| entry.block < end)?;
         observer.end();
         record.map(|record| LiveSegment::open_new(directory, record)).transpose()
     }

@@ -13,13 +13,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use icecore::storage::os::OsStorage;
 use icecore::storage::{Access, DirLock, Mapping, SpoolFile, Storage, WriteFile};
 use icecore::testing::SimStorage;
 use icecore::{
-    Archive, Density, DensityRule, Durability, Error, ErrorKind, Maintenance, MergeOptions, OpenOptions,
-    Operation, Options, Reader, ReindexRule, Scan, VerifyMode, View,
+    Archive, Density, DensityRule, Durability, Error, ErrorKind, Maintenance, MergeOptions, Observer,
+    OpenOptions, Operation, Options, Reader, ReindexRule, Scan, VerifyMode, View,
 };
 use oracle::Random;
 
@@ -367,4 +368,60 @@ fn dropping_never_waits_for_ever() {
         drop(archive);
         check_view(&reader.latest().unwrap());
     }
+}
+
+/// Holds a merge up after every some thousand entries until the writer is as far as it said it would be.
+struct HeldUp {
+    rounds: AtomicU64,
+    written: AtomicU64,
+}
+
+/// Blocks that are written in each round: as many steps as may wait for emission.
+const BLOCKS_A_ROUND: u64 = 4;
+
+impl Observer for HeldUp {
+    fn advance(&self, _: u64) {
+        let wanted = BLOCKS_A_ROUND * (1 + self.rounds.fetch_add(1, Ordering::SeqCst));
+        let begun = Instant::now();
+        while self.written.load(Ordering::SeqCst) < wanted {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{wanted} blocks wait for the merge to end");
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn commits_do_not_wait_for_a_merge() {
+    const LARGE: u64 = 40_000;
+    let storage: Arc<dyn Storage> = Arc::new(SimStorage::new());
+    let options = Options::new().domain("d").blocks_per_step(1).reorg_window(0);
+    let emit_only = OpenOptions::new().maintenance(Maintenance::EmitOnly);
+    let archive = Archive::create_with(Arc::clone(&storage), PATH, options, emit_only).unwrap();
+    let write = |archive: &Archive, height: u64, keys: u64| {
+        let mut block = archive.begin(height).unwrap();
+        (0..keys).for_each(|i| block.put("d", &key(i), &height.to_be_bytes()).unwrap());
+        block.commit().unwrap();
+    };
+    (2..5).for_each(|height| write(&archive, height, if height < 4 { LARGE } else { 1 }));
+    archive.close().unwrap();
+
+    let archive = Archive::open_with(storage, PATH, OpenOptions::new()).unwrap();
+    let held_up = HeldUp { rounds: AtomicU64::new(0), written: AtomicU64::new(0) };
+    let only = MergeOptions { domain: Some("d".to_owned()), ..MergeOptions::default() };
+    thread::scope(|scope| {
+        let merging = scope.spawn(|| archive.merge(&only, &held_up));
+        while held_up.rounds.load(Ordering::SeqCst) == 0 {
+            thread::yield_now();
+        }
+        for height in 5..5 + 8 * BLOCKS_A_ROUND {
+            write(&archive, height, 1);
+            held_up.written.fetch_add(1, Ordering::SeqCst);
+        }
+        held_up.written.store(u64::MAX, Ordering::SeqCst);
+        assert!(merging.join().unwrap().unwrap() > 0);
+    });
+    assert!(held_up.rounds.load(Ordering::SeqCst) > 2 * LARGE / (1 << 14));
+    let view = archive.reader().at(3).unwrap();
+    assert_eq!(view.get("d", &key(LARGE - 1)).unwrap(), Some(3u64.to_be_bytes().to_vec()));
+    assert_eq!(archive.reader().latest().unwrap().get("d", &key(0)).unwrap().map(|v| v.len()), Some(8));
 }
