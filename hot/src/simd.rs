@@ -1,10 +1,12 @@
 //! Many hashes at once: one message per lane, chosen at run time, with a portable twin.
 //!
 //! Everything the tree hashes is one BLAKE3 compression of one 64-byte block, so a lane needs no loop and no
-//! state: 16 lanes with AVX-512, 8 with AVX2. A key or a value longer than one block goes to the `blake3`
-//! crate, and so does everything where neither instruction set is found. All backends agree with
-//! `blake3::hash`; the tests below say so for every length of a block.
-#![expect(unsafe_code, reason = "vector loads, and calls into functions compiled for a detected CPU feature")]
+//! state: 16 lanes with AVX-512, 8 with AVX2. A key or a value longer than one block goes to the
+//! `blake3` crate, and so does everything where neither instruction set is found. All backends agree
+//! with `blake3::hash`; the tests below say so for every length of a block.
+
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use crate::KeyHash;
 use crate::arena::Line;
@@ -18,15 +20,17 @@ pub(crate) const LANES: usize = 16;
 const TAG_STATE: [u32; 8] = compress(IV, &TAG, 64, CHUNK_START);
 
 /// Which instructions hash. The roots are the same with all of them.
+///
+/// Where a CPU lacks one, the next in this order that it has takes its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum HashBackend {
     /// The widest that this CPU has.
     #[default]
     Auto,
-    /// 16 lanes; [`Auto`](Self::Auto) where the CPU lacks AVX-512.
+    /// 16 lanes, on x86-64.
     Avx512,
-    /// 8 lanes; portable where the CPU lacks AVX2.
+    /// 8 lanes, on x86-64.
     Avx2,
     /// The `blake3` crate, one message at a time.
     Portable,
@@ -35,11 +39,12 @@ pub enum HashBackend {
 impl HashBackend {
     /// The backend that is really used on this CPU: never [`Auto`](Self::Auto).
     pub fn resolve(self) -> Self {
-        let has_avx512 = detect::avx512();
-        match self {
-            Self::Auto | Self::Avx512 if has_avx512 => Self::Avx512,
-            Self::Auto | Self::Avx512 | Self::Avx2 if detect::avx2() => Self::Avx2,
-            _ => Self::Portable,
+        match Lanes::new(self).0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512(_) => Self::Avx512,
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2(_) => Self::Avx2,
+            Kind::Portable => Self::Portable,
         }
     }
 }
@@ -51,9 +56,9 @@ pub(crate) struct Lanes(Kind);
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     #[cfg(target_arch = "x86_64")]
-    Avx512,
+    Avx512(x86::Avx512),
     #[cfg(target_arch = "x86_64")]
-    Avx2,
+    Avx2(x86::Avx2),
     Portable,
 }
 
@@ -86,13 +91,17 @@ impl Job<'_> {
 
 impl Lanes {
     pub(crate) fn new(backend: HashBackend) -> Self {
-        match backend.resolve() {
-            #[cfg(target_arch = "x86_64")]
-            HashBackend::Avx512 => Self(Kind::Avx512),
-            #[cfg(target_arch = "x86_64")]
-            HashBackend::Avx2 => Self(Kind::Avx2),
-            _ => Self(Kind::Portable),
+        #[cfg(target_arch = "x86_64")]
+        if let (HashBackend::Auto | HashBackend::Avx512, Some(cpu)) = (backend, x86::Avx512::detect()) {
+            return Self(Kind::Avx512(cpu));
         }
+        #[cfg(target_arch = "x86_64")]
+        if let (HashBackend::Auto | HashBackend::Avx512 | HashBackend::Avx2, Some(cpu)) =
+            (backend, x86::Avx2::detect())
+        {
+            return Self(Kind::Avx2(cpu));
+        }
+        Self(Kind::Portable)
     }
 
     /// Hashes 16 scattered inner nodes.
@@ -140,12 +149,9 @@ impl Lanes {
     fn run(self, lines: &[&Line; LANES], job: Job<'_>, out: &mut [Hash; LANES]) {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: `Kind::Avx512` is made by `Lanes::new` alone, and only where `resolve` has detected
-            // avx512f, which is all that the function is compiled for.
-            Kind::Avx512 => unsafe { x86::avx512(lines, job, out) },
+            Kind::Avx512(cpu) => x86::Avx512::run(cpu, lines, job, out),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: `Kind::Avx2` is made by `Lanes::new` alone, and only where `resolve` has detected avx2.
-            Kind::Avx2 => unsafe { x86::avx2(lines, job, out) },
+            Kind::Avx2(cpu) => x86::Avx2::run(cpu, lines, job, out),
             Kind::Portable => portable(lines, job, out),
         }
     }
@@ -158,255 +164,6 @@ fn portable(lines: &[&Line; LANES], job: Job<'_>, out: &mut [Hash; LANES]) {
             Job::Leaf => leaf(&KeyHash(line.halves[0]), &line.halves[1]),
             Job::Short(lens) => *blake3::hash(&line.bytes()[..usize::from(lens[i]).min(64)]).as_bytes(),
         };
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-mod detect {
-    pub(super) fn avx512() -> bool {
-        is_x86_feature_detected!("avx512f")
-    }
-
-    pub(super) fn avx2() -> bool {
-        is_x86_feature_detected!("avx2")
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-mod detect {
-    pub(super) fn avx512() -> bool {
-        false
-    }
-
-    pub(super) fn avx2() -> bool {
-        false
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-mod x86 {
-    use std::arch::x86_64::{
-        __m256i, __m512i, _mm256_add_epi32, _mm256_loadu_si256, _mm256_or_si256, _mm256_permute2x128_si256,
-        _mm256_set1_epi32, _mm256_setr_epi8, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_slli_epi32,
-        _mm256_srli_epi32, _mm256_storeu_si256, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64,
-        _mm256_unpacklo_epi32, _mm256_unpacklo_epi64, _mm256_xor_si256, _mm512_add_epi32, _mm512_loadu_si512,
-        _mm512_permutex2var_epi64, _mm512_ror_epi32, _mm512_set1_epi32, _mm512_setr_epi64,
-        _mm512_setzero_si512, _mm512_shuffle_i32x4, _mm512_storeu_si512, _mm512_unpackhi_epi32,
-        _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64, _mm512_xor_si512,
-    };
-
-    use super::{Hash, IV, Job, LANES, Line, MIXES, SCHEDULE};
-
-    /// Turns 16 blocks (a block per vector) into 16 words (a word of every block per vector).
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn transpose512(rows: &mut [__m512i; 16]) {
-        for k in 0..8 {
-            let (a, b) = (rows[2 * k], rows[2 * k + 1]);
-            rows[2 * k] = _mm512_unpacklo_epi32(a, b);
-            rows[2 * k + 1] = _mm512_unpackhi_epi32(a, b);
-        }
-        for k in 0..4 {
-            let [p, q, r, s] = [rows[4 * k], rows[4 * k + 1], rows[4 * k + 2], rows[4 * k + 3]];
-            rows[4 * k] = _mm512_unpacklo_epi64(p, r);
-            rows[4 * k + 1] = _mm512_unpackhi_epi64(p, r);
-            rows[4 * k + 2] = _mm512_unpacklo_epi64(q, s);
-            rows[4 * k + 3] = _mm512_unpackhi_epi64(q, s);
-        }
-        // Vector 4g + w now holds the words w, w + 4, w + 8, w + 12 of the blocks 4g to 4g + 3, a word per
-        // 128-bit part. Two rounds of choosing parts bring the blocks of one word together.
-        let v = *rows;
-        for w in 0..4 {
-            let low_even = _mm512_shuffle_i32x4::<0x88>(v[w], v[4 + w]);
-            let low_odd = _mm512_shuffle_i32x4::<0xdd>(v[w], v[4 + w]);
-            let high_even = _mm512_shuffle_i32x4::<0x88>(v[8 + w], v[12 + w]);
-            let high_odd = _mm512_shuffle_i32x4::<0xdd>(v[8 + w], v[12 + w]);
-            rows[w] = _mm512_shuffle_i32x4::<0x88>(low_even, high_even);
-            rows[8 + w] = _mm512_shuffle_i32x4::<0xdd>(low_even, high_even);
-            rows[4 + w] = _mm512_shuffle_i32x4::<0x88>(low_odd, high_odd);
-            rows[12 + w] = _mm512_shuffle_i32x4::<0xdd>(low_odd, high_odd);
-        }
-    }
-
-    /// Writes 8 words (of 16 lanes each) as 16 hashes.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn store512(words: &[__m512i; 8], out: &mut [Hash; LANES]) {
-        let mut parts = [_mm512_setzero_si512(); 8];
-        for half in 0..2 {
-            let [a, b, c, d] =
-                [words[4 * half], words[4 * half + 1], words[4 * half + 2], words[4 * half + 3]];
-            let (ab_low, ab_high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-            let (cd_low, cd_high) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
-            parts[4 * half] = _mm512_unpacklo_epi64(ab_low, cd_low);
-            parts[4 * half + 1] = _mm512_unpackhi_epi64(ab_low, cd_low);
-            parts[4 * half + 2] = _mm512_unpacklo_epi64(ab_high, cd_high);
-            parts[4 * half + 3] = _mm512_unpackhi_epi64(ab_high, cd_high);
-        }
-        // Part r holds half a hash of the lanes r, r + 4, r + 8, r + 12.
-        let even = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
-        let odd = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-        for r in 0..4 {
-            let first = _mm512_permutex2var_epi64(parts[r], even, parts[4 + r]);
-            let second = _mm512_permutex2var_epi64(parts[r], odd, parts[4 + r]);
-            for (base, pair) in [(r, first), (r + 8, second)] {
-                let mut line = Line::ZERO;
-                // SAFETY: a `Line` is 64 bytes, all of them writable through this exclusive reference.
-                unsafe { _mm512_storeu_si512((&raw mut line).cast(), pair) };
-                out[base] = line.halves[0];
-                out[base + 4] = line.halves[1];
-            }
-        }
-    }
-
-    /// 16 compressions.
-    #[target_feature(enable = "avx512f")]
-    pub(super) fn avx512(lines: &[&Line; LANES], job: Job<'_>, out: &mut [Hash; LANES]) {
-        let mut m = [_mm512_setzero_si512(); 16];
-        for (row, line) in m.iter_mut().zip(lines) {
-            // SAFETY: a `Line` is 64 readable bytes; the load asks for no alignment.
-            *row = unsafe { _mm512_loadu_si512(std::ptr::from_ref::<Line>(line).cast()) };
-        }
-        transpose512(&mut m);
-        let start = job.start();
-        let lens = match job {
-            Job::Pair | Job::Leaf => _mm512_set1_epi32(64),
-            Job::Short(lens) => {
-                let wide = lens.map(u32::from);
-                // SAFETY: `wide` is 16 words, 64 readable bytes; the load asks for no alignment.
-                unsafe { _mm512_loadu_si512(wide.as_ptr().cast()) }
-            }
-        };
-        let mut v = [_mm512_setzero_si512(); 16];
-        for i in 0..8 {
-            v[i] = _mm512_set1_epi32(start[i] as i32);
-        }
-        for i in 0..4 {
-            v[8 + i] = _mm512_set1_epi32(IV[i] as i32);
-        }
-        v[14] = lens;
-        v[15] = _mm512_set1_epi32(job.flags() as i32);
-        for order in &SCHEDULE {
-            for (i, &[a, b, c, d]) in MIXES.iter().enumerate() {
-                v[a] = _mm512_add_epi32(_mm512_add_epi32(v[a], m[order[2 * i]]), v[b]);
-                v[d] = _mm512_ror_epi32::<16>(_mm512_xor_si512(v[d], v[a]));
-                v[c] = _mm512_add_epi32(v[c], v[d]);
-                v[b] = _mm512_ror_epi32::<12>(_mm512_xor_si512(v[b], v[c]));
-                v[a] = _mm512_add_epi32(_mm512_add_epi32(v[a], m[order[2 * i + 1]]), v[b]);
-                v[d] = _mm512_ror_epi32::<8>(_mm512_xor_si512(v[d], v[a]));
-                v[c] = _mm512_add_epi32(v[c], v[d]);
-                v[b] = _mm512_ror_epi32::<7>(_mm512_xor_si512(v[b], v[c]));
-            }
-        }
-        let mut words = [_mm512_setzero_si512(); 8];
-        for i in 0..8 {
-            words[i] = _mm512_xor_si512(v[i], v[i + 8]);
-        }
-        store512(&words, out);
-    }
-
-    /// The 8 by 8 transposition; its own inverse.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn transpose256(rows: &mut [__m256i; 8]) {
-        let mut t = *rows;
-        for k in 0..4 {
-            t[2 * k] = _mm256_unpacklo_epi32(rows[2 * k], rows[2 * k + 1]);
-            t[2 * k + 1] = _mm256_unpackhi_epi32(rows[2 * k], rows[2 * k + 1]);
-        }
-        let mut u = t;
-        for k in 0..2 {
-            u[4 * k] = _mm256_unpacklo_epi64(t[4 * k], t[4 * k + 2]);
-            u[4 * k + 1] = _mm256_unpackhi_epi64(t[4 * k], t[4 * k + 2]);
-            u[4 * k + 2] = _mm256_unpacklo_epi64(t[4 * k + 1], t[4 * k + 3]);
-            u[4 * k + 3] = _mm256_unpackhi_epi64(t[4 * k + 1], t[4 * k + 3]);
-        }
-        for k in 0..4 {
-            rows[k] = _mm256_permute2x128_si256::<0x20>(u[k], u[4 + k]);
-            rows[4 + k] = _mm256_permute2x128_si256::<0x31>(u[k], u[4 + k]);
-        }
-    }
-
-    /// 16 compressions, 8 at a time.
-    #[target_feature(enable = "avx2")]
-    pub(super) fn avx2(lines: &[&Line; LANES], job: Job<'_>, out: &mut [Hash; LANES]) {
-        for half in [0, 8] {
-            eight(lines, job, out, half);
-        }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn load(bytes: &[u8; 32]) -> __m256i {
-        // SAFETY: 32 readable bytes; the load asks for no alignment.
-        unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn rotate<const RIGHT: i32, const LEFT: i32>(v: __m256i) -> __m256i {
-        _mm256_or_si256(_mm256_srli_epi32::<RIGHT>(v), _mm256_slli_epi32::<LEFT>(v))
-    }
-
-    #[target_feature(enable = "avx2")]
-    fn eight(lines: &[&Line; LANES], job: Job<'_>, out: &mut [Hash; LANES], from: usize) {
-        let mut m = [_mm256_setzero_si256(); 16];
-        for side in 0..2 {
-            let mut rows = [_mm256_setzero_si256(); 8];
-            for (row, line) in rows.iter_mut().zip(&lines[from..]) {
-                *row = load(&line.halves[side]);
-            }
-            transpose256(&mut rows);
-            m[8 * side..8 * side + 8].copy_from_slice(&rows);
-        }
-        let start = job.start();
-        let mut v = [_mm256_setzero_si256(); 16];
-        for i in 0..8 {
-            v[i] = _mm256_set1_epi32(start[i] as i32);
-        }
-        for i in 0..4 {
-            v[8 + i] = _mm256_set1_epi32(IV[i] as i32);
-        }
-        v[14] = match job {
-            Job::Pair | Job::Leaf => _mm256_set1_epi32(64),
-            Job::Short(lens) => {
-                let mut wide = [0u8; 32];
-                for i in 0..8 {
-                    wide[4 * i] = lens[from + i];
-                }
-                load(&wide)
-            }
-        };
-        v[15] = _mm256_set1_epi32(job.flags() as i32);
-        let by16 = _mm256_setr_epi8(
-            2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14,
-            15, 12, 13,
-        );
-        let by8 = _mm256_setr_epi8(
-            1, 2, 3, 0, 5, 6, 7, 4, 9, 10, 11, 8, 13, 14, 15, 12, 1, 2, 3, 0, 5, 6, 7, 4, 9, 10, 11, 8, 13,
-            14, 15, 12,
-        );
-        for order in &SCHEDULE {
-            for (i, &[a, b, c, d]) in MIXES.iter().enumerate() {
-                v[a] = _mm256_add_epi32(_mm256_add_epi32(v[a], m[order[2 * i]]), v[b]);
-                v[d] = _mm256_shuffle_epi8(_mm256_xor_si256(v[d], v[a]), by16);
-                v[c] = _mm256_add_epi32(v[c], v[d]);
-                v[b] = rotate::<12, 20>(_mm256_xor_si256(v[b], v[c]));
-                v[a] = _mm256_add_epi32(_mm256_add_epi32(v[a], m[order[2 * i + 1]]), v[b]);
-                v[d] = _mm256_shuffle_epi8(_mm256_xor_si256(v[d], v[a]), by8);
-                v[c] = _mm256_add_epi32(v[c], v[d]);
-                v[b] = rotate::<7, 25>(_mm256_xor_si256(v[b], v[c]));
-            }
-        }
-        let mut words = [_mm256_setzero_si256(); 8];
-        for i in 0..8 {
-            words[i] = _mm256_xor_si256(v[i], v[i + 8]);
-        }
-        transpose256(&mut words);
-        for (hash, row) in out[from..].iter_mut().zip(words) {
-            // SAFETY: a hash is 32 bytes, all of them writable through this exclusive reference.
-            unsafe { _mm256_storeu_si256(hash.as_mut_ptr().cast(), row) };
-        }
     }
 }
 
