@@ -140,8 +140,12 @@ fn update_over_knobs(criterion: &mut Criterion, keys: u64, changes: u64) {
         options.huge_pages = huge_pages;
         update(criterion, &format!("huge_pages={name}"), keys, changes, options);
     }
-    let backends =
-        [("avx512", HashBackend::Avx512), ("avx2", HashBackend::Avx2), ("portable", HashBackend::Portable)];
+    let backends = [
+        ("avx512", HashBackend::Avx512),
+        ("avx2", HashBackend::Avx2),
+        ("neon", HashBackend::Neon),
+        ("portable", HashBackend::Portable),
+    ];
     // A backend that this machine lacks would measure another one under its name.
     for (name, backend) in backends.into_iter().filter(|(_, backend)| backend.resolve() == *backend) {
         let mut options = alone();

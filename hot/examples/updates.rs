@@ -5,7 +5,7 @@
 //! ```
 //!
 //! 85 % of a batch are new values of random keys, 10 % new keys, 5 % deletions. A key is 52 bytes in the domain
-//! `storage`, a value 32. Names: `backend=auto|avx512|avx2|portable`, `roots=<bits>`, `prefetch=<distance, 0 off>`,
+//! `storage`, a value 32. Names: `backend=auto|avx512|avx2|neon|portable`, `roots=<bits>`, `prefetch=<distance, 0 off>`,
 //! `huge=on|off`, `batches=<count>`, `grow=on` (also grows a tree from nothing and reports the longest batch).
 
 mod process;
@@ -38,6 +38,7 @@ fn settings() -> Settings {
                 options.hash_backend = match name {
                     "avx512" => HashBackend::Avx512,
                     "avx2" => HashBackend::Avx2,
+                    "neon" => HashBackend::Neon,
                     "portable" => HashBackend::Portable,
                     _ => HashBackend::Auto,
                 }

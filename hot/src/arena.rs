@@ -324,7 +324,18 @@ pub(crate) fn prefetch_element<T>(element: &T) {
         // SAFETY: prefetching is a hint that cannot fault, and SSE is part of every x86_64.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(element).cast()) };
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    {
+        // SAFETY: the instruction is a hint that cannot fault; it changes neither memory, stack nor flags.
+        unsafe {
+            std::arch::asm!(
+                "prfm pldl1keep, [{at}]",
+                at = in(reg) std::ptr::from_ref(element),
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = element;
 }
 

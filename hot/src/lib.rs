@@ -45,7 +45,7 @@
 //! - The root depends on the keys and values alone: not on order, batches, threads, backend or options.
 //! - The cost of a batch is proportional to its changes and not to the tree, growth aside; growth is spread
 //!   over the subtrees, which add their levels at different sizes.
-//! - Unsafe code is in `arena` (memory, prefetch) and `simd::x86` (lanes) and nowhere else.
+//! - Unsafe code is in `arena` (memory, prefetch) and the folder `simd` (lanes) and nowhere else.
 #![deny(unsafe_code)]
 
 mod arena;

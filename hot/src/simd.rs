@@ -1,10 +1,12 @@
 //! Many hashes at once: one message per lane, chosen at run time, with a portable twin.
 //!
 //! Everything the tree hashes is one BLAKE3 compression of one 64-byte block, so a lane needs no loop and no
-//! state: 16 lanes with AVX-512, 8 with AVX2. A key or a value longer than one block goes to the
-//! `blake3` crate, and so does everything where neither instruction set is found. All backends agree
+//! state: 16 lanes with AVX-512, 8 with AVX2, 4 with NEON. A key or a value longer than one block goes to the
+//! `blake3` crate, and so does everything where none of these instruction sets is found. All backends agree
 //! with `blake3::hash`; the tests below say so for every length of a block.
 
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -32,6 +34,8 @@ pub enum HashBackend {
     Avx512,
     /// 8 lanes, on x86-64.
     Avx2,
+    /// 4 lanes, on every little-endian aarch64.
+    Neon,
     /// The `blake3` crate, one message at a time.
     Portable,
 }
@@ -44,6 +48,8 @@ impl HashBackend {
             Kind::Avx512(_) => Self::Avx512,
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2(_) => Self::Avx2,
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Kind::Neon(_) => Self::Neon,
             Kind::Portable => Self::Portable,
         }
     }
@@ -59,6 +65,8 @@ enum Kind {
     Avx512(x86::Avx512),
     #[cfg(target_arch = "x86_64")]
     Avx2(x86::Avx2),
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    Neon(neon::Neon),
     Portable,
 }
 
@@ -100,6 +108,12 @@ impl Lanes {
             (backend, x86::Avx2::detect())
         {
             return Self(Kind::Avx2(cpu));
+        }
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        if backend != HashBackend::Portable
+            && let Some(cpu) = neon::Neon::detect()
+        {
+            return Self(Kind::Neon(cpu));
         }
         Self(Kind::Portable)
     }
@@ -152,6 +166,8 @@ impl Lanes {
             Kind::Avx512(cpu) => x86::Avx512::run(cpu, lines, job, out),
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2(cpu) => x86::Avx2::run(cpu, lines, job, out),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Kind::Neon(cpu) => neon::Neon::run(cpu, lines, job, out),
             Kind::Portable => portable(lines, job, out),
         }
     }
@@ -171,8 +187,8 @@ fn portable(lines: &[&Line; LANES], job: Job<'_>, out: &mut [Hash; LANES]) {
 mod tests {
     use super::*;
 
-    const BACKENDS: [HashBackend; 4] =
-        [HashBackend::Auto, HashBackend::Avx512, HashBackend::Avx2, HashBackend::Portable];
+    const BACKENDS: [HashBackend; 5] =
+        [HashBackend::Auto, HashBackend::Avx512, HashBackend::Avx2, HashBackend::Neon, HashBackend::Portable];
 
     fn lines(count: usize, seed: u8) -> Vec<Line> {
         (0..count)
@@ -189,6 +205,9 @@ mod tests {
             assert_ne!(backend.resolve(), HashBackend::Auto);
         }
         assert_eq!(HashBackend::Portable.resolve(), HashBackend::Portable);
+        if cfg!(all(target_arch = "aarch64", target_endian = "little")) {
+            assert_eq!(HashBackend::Auto.resolve(), HashBackend::Neon);
+        }
     }
 
     #[test]
