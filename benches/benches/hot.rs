@@ -8,14 +8,12 @@ use std::num::NonZeroUsize;
 
 use criterion::{BatchSize, Criterion, Throughput};
 use icecore_benches::{DOMAIN, size};
+use icecore_hot::measure::{key, value};
 use icecore_hot::{
     Batch, BatchProof, HashBackend, HotTree, HugePages, KeyHash, Loader, Options, Parallelism, Prefetch,
     Proof, RadixShape, SubtreeRoots,
 };
 use icecore_tools::workload::SplitMix64;
-
-const KEY_LEN: usize = 52;
-const VALUE_LEN: usize = 32;
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
@@ -27,18 +25,6 @@ fn main() {
     load(&mut criterion, size(1 << 18, 1 << 10));
     prove(&mut criterion, keys);
     criterion.final_summary();
-}
-
-fn key(number: u64) -> [u8; KEY_LEN] {
-    let mut key = [0; KEY_LEN];
-    SplitMix64::new(number).fill(&mut key);
-    key
-}
-
-fn value(number: u64, version: u64) -> [u8; VALUE_LEN] {
-    let mut value = [0; VALUE_LEN];
-    SplitMix64::new(number ^ version.rotate_left(32)).fill(&mut value);
-    value
 }
 
 /// One thread, unless a bench is about threads.
