@@ -11,7 +11,7 @@ use icecore_segments::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use crate::core::{Core, State};
 use crate::domain::{DomainId, root_key};
 use crate::error::Error;
-use crate::nodes::NodeChanges;
+use crate::nodes::NodeVersion;
 use crate::options::Durability;
 use crate::table::StepTable;
 use crate::version::Version;
@@ -137,7 +137,7 @@ impl Core {
         // From here on the tree is ahead of the log: a failure poisons, and opening again starts from the log.
         let logged = self.log_block(state, height, root, changes);
         state.poisoned(logged)?;
-        self.publish_block(&version, height, root, changes, &nodes);
+        self.publish_block(&version, height, root, changes, nodes);
         self.changed.notify_all();
         Ok(root)
     }
@@ -177,11 +177,11 @@ impl Core {
         height: BlockNumber,
         root: Root,
         changes: &[ChangeRef<'_>],
-        nodes: &NodeChanges,
+        nodes: Vec<NodeVersion>,
     ) {
         let config = &self.shared.directory.config;
         let mut next = version.clone();
-        nodes.add_to(next.add_block(config, height, &root.0, changes), config, height);
+        next.add_block(config, height, &root.0, changes).add_nodes(nodes);
         *self.shared.version.write() = Arc::new(next);
     }
 }
@@ -197,7 +197,7 @@ impl Version {
     ) -> &StepTable {
         let step = config.step_len.step_of(height);
         if self.tables.last().is_none_or(|table| table.step() != step) {
-            self.tables.push(Arc::new(StepTable::new(step, config.domains.len())));
+            self.tables.push(Arc::new(StepTable::new(step, config)));
         }
         let table = self.tables.last().expect("a table was just ensured");
         for group in changes.chunk_by(|a, b| a.domain == b.domain) {

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use icecore_segments::step::StepRange;
+use icecore_segments::step::{Step, StepRange};
 use icecore_segments::{Entry, Value};
 use parking_lot::MutexGuard;
 
@@ -16,6 +16,8 @@ use crate::domain::DomainId;
 use crate::error::Error;
 use crate::live::LiveSegment;
 use crate::manifest::DensityRule;
+use crate::node_table::in_order;
+use crate::nodes::NodeVersion;
 use crate::observer::Observer;
 use crate::output::SegmentOutput;
 use crate::table::StepTable;
@@ -91,22 +93,52 @@ impl Core {
         domain: DomainId,
         observer: &dyn Observer,
     ) -> Result<Option<LiveSegment>, Error> {
-        let directory = &self.shared.directory;
+        if self.shared.directory.config.nodes() == Some(domain) {
+            let runs = table.nodes().runs();
+            let versions = in_order(&runs);
+            let keys: Vec<&[&NodeVersion]> = versions.chunk_by(|a, b| a.key == b.key).collect();
+            let entries = keys.iter().flat_map(|versions| versions.iter().rev()).map(|version| Entry {
+                key: version.key.as_bytes(),
+                block: version.block,
+                value: value(version.value.as_bytes()),
+            });
+            return self.emit_entries(table.step(), rule, domain, keys.len() as u64, entries, observer);
+        }
         let keys = table.keys(domain);
-        if keys.is_empty() {
+        let entries = keys.iter().flat_map(|(key, versions)| {
+            versions.iter().rev().map(|(block, bytes)| Entry {
+                key,
+                block: *block,
+                value: value(bytes.as_deref()),
+            })
+        });
+        self.emit_entries(table.step(), rule, domain, keys.len() as u64, entries, observer)
+    }
+
+    fn emit_entries<'e>(
+        &self,
+        step: Step,
+        rule: DensityRule,
+        domain: DomainId,
+        keys: u64,
+        entries: impl Iterator<Item = Entry<'e>>,
+        observer: &dyn Observer,
+    ) -> Result<Option<LiveSegment>, Error> {
+        if keys == 0 {
             return Ok(None);
         }
-        let steps = StepRange::single(table.step());
-        let shape = self.shape_of_new(rule, domain, steps, keys.len() as u64);
-        let mut output = SegmentOutput::create(directory, domain, steps, shape, keys.len() as u64)?;
-        for (key, versions) in keys.iter() {
-            for (block, value) in versions.iter().rev() {
-                let value = value.as_deref().map_or(Value::Deletion, Value::Inline);
-                output.push(Entry { key, block: *block, value })?;
-            }
-            observer.advance(versions.len() as u64);
+        let directory = &self.shared.directory;
+        let steps = StepRange::single(step);
+        let shape = self.shape_of_new(rule, domain, steps, keys);
+        let mut output = SegmentOutput::create(directory, domain, steps, shape, keys)?;
+        for entry in entries {
+            output.push(entry)?;
+            observer.advance(1);
         }
-        drop(keys);
         output.finish()?.map(|record| LiveSegment::open_new(directory, record)).transpose()
     }
+}
+
+fn value(bytes: Option<&[u8]>) -> Value<'_> {
+    bytes.map_or(Value::Deletion, Value::Inline)
 }

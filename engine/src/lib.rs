@@ -62,6 +62,7 @@ mod log;
 mod manifest;
 mod merge;
 mod multi_get;
+mod node_table;
 mod nodes;
 mod observer;
 mod options;

@@ -8,17 +8,18 @@
 //!
 //! Rows lie [`ROW_SPACING`] bits apart, so the nodes of a row below one node of the row above are neighbours. A place that
 //! is no inner node any more, and a key that is gone, is deleted. The root row is written at every snapshot: block N has
-//! one when the newest version of that row at or below N is of N. Written by [`tree`](crate::tree), read by
-//! [`rows`](crate::rows).
+//! one when the newest version of that row at or below N is of N. Written by [`tree`](crate::tree), kept in memory by
+//! [`node_table`](crate::node_table), read by [`rows`](crate::rows).
+
+use std::sync::Arc;
 
 use icecore_hot::KeyHash;
 use icecore_segments::bytes::{put_varint, take_varint};
 use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
-use crate::options::Config;
 use crate::scan::Scan;
-use crate::table::StepTable;
+use crate::table::Found;
 
 /// How many key hash bits lie between two rows: chosen by what `icecore-figures snapshots` shows.
 pub(crate) const ROW_SPACING: usize = 4;
@@ -26,8 +27,8 @@ pub(crate) const ROW_SPACING: usize = 4;
 /// What the key of a leaf begins with: behind every row.
 const LEAF: u8 = 0xFF;
 
-/// A key of the domain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A key of the domain. Ordered as its bytes: what is behind them is zero, and keys with one tag are of one length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NodeKey {
     bytes: [u8; 33],
     len: u8,
@@ -59,31 +60,53 @@ impl NodeKey {
         Self { bytes, len: len as u8 + 1 }
     }
 
+    /// The first bytes as a number: it orders keys, those with the same one aside.
+    pub(crate) fn head(&self) -> u64 {
+        let mut head = [0; 8];
+        head.copy_from_slice(&self.bytes[..8]);
+        u64::from_be_bytes(head)
+    }
+
     /// The bytes of the key.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 }
 
-/// What a block changes in the domain.
-#[derive(Default)]
-pub(crate) struct NodeChanges {
-    /// The root first, if there is a snapshot.
-    pub(crate) rows: Vec<(NodeKey, Option<[u8; 32]>)>,
-    pub(crate) leaves: Vec<(NodeKey, Option<Vec<u8>>)>,
+/// What a block writes in the domain: a key and what is there from then on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeVersion {
+    pub(crate) key: NodeKey,
+    pub(crate) block: BlockNumber,
+    pub(crate) value: NodeValue,
 }
 
-impl NodeChanges {
-    /// Adds the changes of the block at `height` to the table of its step.
-    pub(crate) fn add_to(&self, table: &StepTable, config: &Config, height: BlockNumber) {
-        let Some(domain) = config.nodes() else { return };
-        let leaves = self.leaves.iter().map(|(key, owner)| (key.as_bytes(), owner.as_deref()));
-        let mut rows =
-            self.rows.iter().map(|(key, hash)| (key.as_bytes(), hash.as_ref().map(|hash| &hash[..])));
-        // The root tells readers that there is a snapshot, so it comes last.
-        let root = rows.next();
-        table.add(domain, height, leaves.chain(rows));
-        table.add(domain, height, root.into_iter());
+impl NodeVersion {
+    /// What a reader of a table is given.
+    pub(crate) fn found(&self) -> Found {
+        (self.block, self.value.as_bytes().map(<[u8]>::to_vec))
+    }
+}
+
+/// What is at a key of the domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NodeValue {
+    /// Nothing any more.
+    Deleted,
+    /// The hash of an inner node.
+    Inner([u8; 32]),
+    /// Whose key a leaf has, as [`encode_owner`] writes it.
+    Owner(Arc<[u8]>),
+}
+
+impl NodeValue {
+    /// The bytes of the value, `None` for a deletion.
+    pub(crate) fn as_bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Deleted => None,
+            Self::Inner(hash) => Some(hash),
+            Self::Owner(owner) => Some(owner),
+        }
     }
 }
 
@@ -149,11 +172,11 @@ pub(crate) fn hash_of_leaf(key: &[u8]) -> Option<KeyHash> {
 }
 
 /// The value of a leaf: whose key it is.
-pub(crate) fn encode_owner(domain: DomainId, key: &[u8]) -> Vec<u8> {
+pub(crate) fn encode_owner(domain: DomainId, key: &[u8]) -> Arc<[u8]> {
     let mut out = Vec::with_capacity(2 + key.len());
     put_varint(&mut out, u64::from(domain.0));
     out.extend_from_slice(key);
-    out
+    out.into()
 }
 
 /// The domain and the key that a leaf stands for.

@@ -197,7 +197,7 @@ fn replay_file(
     let records = if last == Some(Replay::Durable) { reader.durable_records() } else { reader.records() };
     for record in records {
         match record? {
-            Record::Unwind { to } => version.unwind_tables(to, None),
+            Record::Unwind { to } => version.unwind_tables(to, false),
             Record::Block(block) => {
                 let step = config.step_len.step_of(block.height);
                 file.last_step = file.last_step.max(Some(step));

@@ -13,6 +13,9 @@ use icecore_segments::step::{BlockNumber, Step};
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::domain::{DomainId, root_height};
+use crate::node_table::{NodeTable, bytes_of};
+use crate::nodes::NodeVersion;
+use crate::options::Config;
 
 /// The versions of one key, block ascending.
 pub(crate) type Versions = Vec<(BlockNumber, Option<Box<[u8]>>)>;
@@ -37,14 +40,20 @@ pub(crate) enum Direction {
 #[derive(Debug)]
 pub(crate) struct StepTable {
     step: Step,
+    /// Of all domains but that of nodes, which is the last.
     domains: Vec<RwLock<Keys>>,
+    nodes: NodeTable,
     bytes: AtomicU64,
 }
 
 impl StepTable {
-    pub(crate) fn new(step: Step, domains: usize) -> Self {
+    pub(crate) fn new(step: Step, config: &Config) -> Self {
+        Self::empty(step, config.domains.len() - usize::from(config.snapshots.is_some()))
+    }
+
+    fn empty(step: Step, domains: usize) -> Self {
         let domains = (0..domains).map(|_| RwLock::new(Keys::new())).collect();
-        Self { step, domains, bytes: AtomicU64::new(0) }
+        Self { step, domains, nodes: NodeTable::default(), bytes: AtomicU64::new(0) }
     }
 
     pub(crate) fn step(&self) -> Step {
@@ -84,15 +93,26 @@ impl StepTable {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
+    /// Adds what one block writes among the nodes, ascending by key. Its height is above those of all nodes in the table.
+    pub(crate) fn add_nodes(&self, versions: Vec<NodeVersion>) {
+        self.bytes.fetch_add(bytes_of(&versions), Ordering::Relaxed);
+        self.nodes.push(versions);
+    }
+
+    /// The keys of a domain; `None` for that of nodes.
+    fn read(&self, domain: DomainId) -> Option<RwLockReadGuard<'_, Keys>> {
+        self.domains.get(domain.index()).map(RwLock::read)
+    }
+
     /// The newest version of `key` at or below `at`.
     pub(crate) fn get(&self, domain: DomainId, key: &[u8], at: BlockNumber) -> Option<Found> {
-        let keys = self.domains[domain.index()].read();
+        let Some(keys) = self.read(domain) else { return self.nodes.get(key, at) };
         newest(keys.get(key)?, at).map(|(block, value)| (*block, value.as_deref().map(<[u8]>::to_vec)))
     }
 
     /// The versions of `key` at or below `at`, newest first.
     pub(crate) fn history(&self, domain: DomainId, key: &[u8], at: BlockNumber) -> Vec<Found> {
-        let keys = self.domains[domain.index()].read();
+        let Some(keys) = self.read(domain) else { return self.nodes.history(key, at) };
         let versions = keys.get(key).map_or(&[][..], Vec::as_slice);
         let end = versions.partition_point(|(block, _)| *block <= at);
         versions[..end]
@@ -115,7 +135,7 @@ impl StepTable {
         if is_empty(bounds) {
             return Vec::new();
         }
-        let keys = self.domains[domain.index()].read();
+        let Some(keys) = self.read(domain) else { return self.nodes.range(bounds, at, direction, limit) };
         let range = keys.range::<[u8], _>(bounds);
         let visible = |key: &[u8], versions: &Versions| {
             let (block, value) = newest(versions, at)?;
@@ -131,30 +151,36 @@ impl StepTable {
         }
     }
 
-    /// The keys of a domain, for emission: the caller holds off writers while it reads.
+    /// The keys of a domain that is not that of nodes, for emission: the caller holds off writers while it reads.
     pub(crate) fn keys(&self, domain: DomainId) -> RwLockReadGuard<'_, Keys> {
         self.domains[domain.index()].read()
     }
 
-    /// A copy that has only the versions at or below `to`, and nothing of the domain `without`.
-    pub(crate) fn unwound(&self, to: BlockNumber, without: Option<DomainId>) -> Self {
-        let copy = Self::new(self.step, self.domains.len());
+    /// The nodes.
+    pub(crate) fn nodes(&self) -> &NodeTable {
+        &self.nodes
+    }
+
+    /// A copy that has only the versions at or below `to`, and nodes only where they are asked for.
+    pub(crate) fn unwound(&self, to: BlockNumber, with_nodes: bool) -> Self {
+        let mut copy = Self::empty(self.step, self.domains.len());
         let mut bytes = 0;
-        let kept = (0..).map(DomainId).zip(self.domains.iter().zip(&copy.domains));
-        for (_, (source, target)) in kept.filter(|(domain, _)| Some(*domain) != without) {
+        if with_nodes {
+            copy.nodes = self.nodes.unwound(to);
+            bytes += copy.nodes.bytes();
+        }
+        for (source, target) in self.domains.iter().zip(&copy.domains) {
             let mut target = target.write();
             for (key, versions) in source.read().iter() {
                 let end = versions.partition_point(|(block, _)| *block <= to);
                 if end > 0 {
-                    bytes += versions[..end]
-                        .iter()
-                        .map(|(_, v)| key.len() + v.as_ref().map_or(0, |v| v.len()))
-                        .sum::<usize>();
+                    let len = |value: &Option<Box<[u8]>>| key.len() + value.as_ref().map_or(0, |v| v.len());
+                    bytes += versions[..end].iter().map(|(_, value)| len(value) as u64).sum::<u64>();
                     target.insert(key.clone(), versions[..end].to_vec());
                 }
             }
         }
-        copy.bytes.store(bytes as u64, Ordering::Relaxed);
+        copy.bytes.store(bytes, Ordering::Relaxed);
         copy
     }
 }
@@ -187,7 +213,7 @@ mod tests {
     const KV: DomainId = DomainId(1);
 
     fn table() -> StepTable {
-        let table = StepTable::new(Step(0), 2);
+        let table = StepTable::empty(Step(0), 2);
         table.add(KV, 3, [(&b"a"[..], Some(&b"1"[..])), (b"b", Some(b"2"))].into_iter());
         table.add(KV, 5, [(&b"a"[..], None)].into_iter());
         table
@@ -221,11 +247,10 @@ mod tests {
     #[test]
     fn unwinding_copies_what_stays() {
         let table = table();
-        let copy = table.unwound(4, None);
+        let copy = table.unwound(4, true);
         assert_eq!(copy.get(KV, b"a", 9), Some((3, Some(b"1".to_vec()))));
         assert_eq!(copy.bytes(), 4);
         assert_eq!(table.get(KV, b"a", 9), Some((5, None)), "readers of the old table see it unchanged");
-        assert!(table.unwound(2, None).keys(KV).is_empty());
-        assert!(table.unwound(9, Some(KV)).keys(KV).is_empty());
+        assert!(table.unwound(2, true).keys(KV).is_empty());
     }
 }

@@ -16,7 +16,7 @@ use crate::core::{Core, State};
 use crate::domain::{DomainId, root_height, root_key};
 use crate::error::Error;
 use crate::load::Built;
-use crate::nodes::{NodeChanges, NodeKey, ROW_SPACING, encode_owner};
+use crate::nodes::{NodeKey, NodeValue, NodeVersion, ROW_SPACING, encode_owner};
 use crate::observer::Observer;
 use crate::options::Config;
 use crate::scan::{Entries, Scan};
@@ -49,14 +49,15 @@ impl LiveTree {
         Self { tree, window: VecDeque::new(), older: Changed::new() }
     }
 
-    /// Applies a block that follows `previous`, its changes ordered by domain and key.
+    /// Applies a block that follows `previous`, its changes ordered by domain and key. Returns what it writes among the
+    /// nodes, ascending.
     pub(crate) fn apply(
         &mut self,
         config: &Config,
         previous: Option<BlockNumber>,
         height: BlockNumber,
         changes: &[ChangeRef<'_>],
-    ) -> (Root, NodeChanges) {
+    ) -> (Root, Vec<NodeVersion>) {
         let mut batch = Batch::new();
         for change in changes {
             let domain = &config.domains[usize::from(change.domain)].name;
@@ -66,41 +67,53 @@ impl LiveTree {
             }
         }
         let (root, undo) = self.tree.apply(&batch);
-        let mut nodes = NodeChanges::default();
-        let is_snapshot = config.snapshots.is_some_and(|snapshots| snapshots.is_due(height, previous));
-        if config.snapshots.is_some() {
-            self.add_leaves(&batch, changes, &undo, &mut nodes);
-        }
+        let Some(snapshots) = config.snapshots else {
+            self.window.push_back(Applied { height, undo, is_snapshot: false });
+            self.shorten(config);
+            return (root, Vec::new());
+        };
+        let leaves = self.leaves(&batch, changes, &undo);
+        let is_snapshot = snapshots.is_due(height, previous);
         self.window.push_back(Applied { height, undo, is_snapshot });
+        let mut nodes = Vec::new();
+        let mut add = |key, value| nodes.push(NodeVersion { key, block: height, value });
         if is_snapshot {
-            self.add_rows(&mut nodes);
+            self.for_each_row(&mut add);
         }
+        leaves.into_iter().for_each(|(key, value)| add(key, value));
         self.shorten(config);
         (root, nodes)
     }
 
-    /// The keys that the block inserted and deleted.
-    fn add_leaves(&self, batch: &Batch, changes: &[ChangeRef<'_>], undo: &Undo, nodes: &mut NodeChanges) {
-        let replaced: Vec<(KeyHash, bool)> = undo.keys().collect();
-        let inserts = replaced.iter().any(|(_, was_present)| !was_present);
-        if !inserts && changes.iter().all(|change| change.value.is_some()) {
-            return;
+    /// The keys that the newest block inserted and deleted, ascending by key hash.
+    fn leaves(&self, batch: &Batch, changes: &[ChangeRef<'_>], undo: &Undo) -> Vec<(NodeKey, NodeValue)> {
+        if changes.iter().all(|change| change.value.is_some())
+            && undo.keys().all(|(_, was_present)| was_present)
+        {
+            return Vec::new();
         }
-        for (key, change) in self.tree.key_hashes(batch).iter().zip(changes) {
-            let Ok(at) = replaced.binary_search_by(|(replaced, _)| replaced.cmp(key)) else { continue };
-            match (replaced[at].1, change.value) {
-                (false, Some(_)) => {
-                    let owner = encode_owner(DomainId(change.domain), change.key);
-                    nodes.leaves.push((NodeKey::leaf(key), Some(owner)));
-                }
-                (true, None) => nodes.leaves.push((NodeKey::leaf(key), None)),
-                _ => {}
-            }
+        let hashes: Vec<KeyHash> = self.tree.key_hashes(batch).collect();
+        // First bytes and numbers are cheaper to move about than hashes.
+        let numbered = (0..).zip(&hashes).map(|(at, key)| (NodeKey::leaf(key).head(), at));
+        let mut order: Vec<(u64, usize)> = numbered.collect();
+        order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| hashes[a.1].cmp(&hashes[b.1])));
+        let mut order = order.into_iter();
+        let mut leaves = Vec::new();
+        for (key, was_present) in undo.keys() {
+            let found = order.find(|(_, at)| hashes[*at] == key);
+            let change = changes[found.expect("a block changes its own keys alone").1];
+            let value = match change.value {
+                Some(_) if was_present => continue,
+                Some(_) => NodeValue::Owner(encode_owner(DomainId(change.domain), change.key)),
+                None => NodeValue::Deleted,
+            };
+            leaves.push((NodeKey::leaf(&key), value));
         }
+        leaves
     }
 
-    /// The nodes that changed since the last snapshot before the newest block.
-    fn add_rows(&self, nodes: &mut NodeChanges) {
+    /// The nodes that changed since the last snapshot before the newest block, ascending.
+    fn for_each_row(&self, mut visit: impl FnMut(NodeKey, NodeValue)) {
         let newest = self.window.len() - 1;
         let last = self.window.iter().take(newest).rposition(|applied| applied.is_snapshot);
         let mut changed = if last.is_some() { Changed::new() } else { self.older.clone() };
@@ -108,7 +121,7 @@ impl LiveTree {
             changed.add(&applied.undo);
         }
         self.tree.changed_nodes(&mut changed, ROW_SPACING, |depth, key, hash| {
-            nodes.rows.push((NodeKey::row(depth, key), hash));
+            visit(NodeKey::row(depth, key), hash.map_or(NodeValue::Deleted, NodeValue::Inner));
         });
     }
 
@@ -218,12 +231,12 @@ impl Version {
         observer: &dyn Observer,
     ) -> Result<(), Error> {
         let mut previous = base;
-        let mut made: Vec<(&StepTable, BlockNumber, NodeChanges)> = Vec::new();
+        let mut made: Vec<(&StepTable, Vec<NodeVersion>)> = Vec::new();
         observer.begin("apply the blocks in memory", None);
         for table in &self.tables {
             table.for_each_block(config, |height, recorded, changes| {
                 let (root, nodes) = live.apply(config, previous, height, changes);
-                made.push((table, height, nodes));
+                made.push((table, nodes));
                 previous = Some(height);
                 observer.advance(1);
                 if root == recorded {
@@ -235,8 +248,8 @@ impl Version {
         }
         observer.end();
         // Only now, so that an error leaves the tables as they were.
-        for (table, height, nodes) in made {
-            nodes.add_to(table, config, height);
+        for (table, nodes) in made {
+            table.add_nodes(nodes);
         }
         Ok(())
     }

@@ -64,8 +64,7 @@ impl Core {
             state.live = None;
         }
         // Without the tree the tables have no nodes: with it they are made again.
-        let nodes = self.shared.directory.config.nodes();
-        next.unwind_tables(to, nodes.filter(|_| !is_rewound));
+        next.unwind_tables(to, is_rewound);
         *self.shared.version.write() = Arc::new(next);
         Ok(())
     }

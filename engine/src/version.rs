@@ -51,10 +51,10 @@ impl Version {
         }
     }
 
-    /// Forgets the blocks above `to` that are in tables, and what they have of the domain `without`. Tables are copied, never
-    /// changed: readers may hold them.
-    pub(crate) fn unwind_tables(&mut self, to: BlockNumber, without: Option<DomainId>) {
-        let unwound = self.tables.iter().map(|table| Arc::new(table.unwound(to, without)));
+    /// Forgets the blocks above `to` that are in tables, and unless told otherwise what they have of nodes. Tables are copied,
+    /// never changed: readers may hold them.
+    pub(crate) fn unwind_tables(&mut self, to: BlockNumber, with_nodes: bool) {
+        let unwound = self.tables.iter().map(|table| Arc::new(table.unwound(to, with_nodes)));
         self.tables = unwound.filter(|table| table.last_height().is_some()).collect();
         self.head = self.tables.last().and_then(|table| table.last_height()).or(self.emitted_head);
     }

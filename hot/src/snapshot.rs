@@ -13,7 +13,6 @@ use crate::batch::Batch;
 use crate::hash::{EMPTY, Hash, KeyHash, common_bits, leaf, prefix};
 use crate::heap::Heap;
 use crate::path::root_of;
-use crate::simd::Lanes;
 use crate::tree::HotTree;
 use crate::undo::Undo;
 
@@ -128,11 +127,9 @@ impl HotTree {
         }
     }
 
-    /// The key hashes of a batch, in its order. Hashes the batch once more.
-    pub fn key_hashes(&self, batch: &Batch) -> Vec<KeyHash> {
-        let mut lines = vec![Line::ZERO; batch.len()];
-        batch.hash(Lanes::new(self.options().hash_backend), 0, &mut lines);
-        lines.iter().map(|line| KeyHash(line.halves[0])).collect()
+    /// The key hashes of the batch that was applied last, in its order: they lie where `apply` put them.
+    pub fn key_hashes(&self, batch: &Batch) -> impl Iterator<Item = KeyHash> {
+        self.hashed()[..batch.len()].iter().map(|line| KeyHash(line.halves[0]))
     }
 
     /// The leaf hash of a key, empty when it is absent.

@@ -206,6 +206,11 @@ impl HotTree {
         &self.pool
     }
 
+    /// The changes that were applied last, hashed, in the order they were given. What is behind them is older.
+    pub(crate) fn hashed(&self) -> &[Line] {
+        &self.scratch.changes
+    }
+
     pub(crate) fn top(&self) -> &Heap {
         &self.top
     }
