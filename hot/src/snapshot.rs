@@ -13,8 +13,10 @@ use crate::batch::Batch;
 use crate::hash::{EMPTY, Hash, KeyHash, common_bits, leaf, prefix};
 use crate::heap::Heap;
 use crate::path::root_of;
+use crate::subtree::Subtree;
 use crate::tree::HotTree;
 use crate::undo::Undo;
+use crate::worker::ENTRIES_AHEAD;
 
 /// What is at one place of the tree: below it are all leaves whose key hashes begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +97,8 @@ struct Change {
     was_present: bool,
     /// Empty when it is absent.
     leaf: Hash,
+    /// How many first bits the key has in common with that of the change before.
+    shared: usize,
 }
 
 impl HotTree {
@@ -112,7 +116,7 @@ impl HotTree {
         if depth < root_bits {
             return heap_node(self.top(), place(head, 0, depth));
         }
-        let subtree = &self.subtrees()[place(head, 0, root_bits) - (1 << root_bits)];
+        let subtree = self.subtree(head);
         if depth < subtree.bucket_depth() as usize {
             return heap_node(subtree.heap(), place(head, root_bits, depth - root_bits));
         }
@@ -135,8 +139,7 @@ impl HotTree {
     /// The leaf hash of a key, empty when it is absent.
     fn leaf(&self, key: &Hash) -> Hash {
         let head = prefix(key);
-        let root_bits = self.options().subtree_roots.bits() as usize;
-        let subtree = &self.subtrees()[place(head, 0, root_bits) - (1 << root_bits)];
+        let subtree = self.subtree(head);
         let leaves = subtree.leaves(subtree.bucket_of(head));
         let found = leaves.binary_search_by(|leaf| leaf.halves[0].cmp(key));
         found.map_or(EMPTY, |at| leaves[at].halves[1])
@@ -158,11 +161,16 @@ impl HotTree {
         if changes.is_empty() {
             return visit(0, &KeyHash(EMPTY), (self.len() >= 2).then_some(self.root().0));
         }
+        let ahead = Some(self.options().prefetch.distance()).filter(|ahead| *ahead > 0);
         let mut groups: Vec<Range<usize>> = Vec::new();
         let mut below: Vec<Range<usize>> = std::iter::once(0..changes.len()).collect();
         for depth in (0..256).step_by(spacing) {
             split(&changes, &mut below, depth, &mut groups);
-            for group in groups.drain(..) {
+            for at in 0..groups.len() {
+                if let Some(near) = ahead.and_then(|ahead| groups.get(at + ahead)) {
+                    self.prefetch_node(prefix(&changes[near.start].key), depth);
+                }
+                let group = groups[at].clone();
                 let first = KeyHash(changes[group.start].key);
                 let node = self.node(&first, depth);
                 let hash = if let Node::Inner(hash) = node { Some(hash) } else { None };
@@ -171,6 +179,7 @@ impl HotTree {
                     below.push(group);
                 }
             }
+            groups.clear();
             if below.is_empty() {
                 return;
             }
@@ -179,12 +188,50 @@ impl HotTree {
 
     /// The keys whose leaf is another one than before.
     fn differing(&self, changed: &Changed) -> Vec<Change> {
-        let change = |line: &Line| {
+        let ahead = self.options().prefetch.distance();
+        let mut changes: Vec<Change> = Vec::with_capacity(changed.former.len());
+        for (at, line) in changed.former.iter().enumerate() {
+            if ahead > 0 {
+                self.prefetch_leaf(&changed.former, at, ahead);
+            }
             let [key, former] = line.halves;
             let leaf = self.leaf(&key);
-            (leaf != former).then_some(Change { key, was_present: former != EMPTY, leaf })
-        };
-        changed.former.iter().filter_map(change).collect()
+            if leaf != former {
+                let shared = changes.last().map_or(0, |last| common_bits(&last.key, &key));
+                changes.push(Change { key, was_present: former != EMPTY, leaf, shared });
+            }
+        }
+        changes
+    }
+
+    /// Asks for what the leaves after number `at` will touch: first the entry of the bucket, which says where they are.
+    fn prefetch_leaf(&self, lines: &[Line], at: usize, ahead: usize) {
+        let head_at = |at: usize| lines.get(at).map(|line| prefix(&line.halves[0]));
+        if let Some(far) = head_at(at + ENTRIES_AHEAD * ahead) {
+            self.subtree(far).prefetch_entry(far);
+        }
+        if let Some(near) = head_at(at + ahead) {
+            self.subtree(near).prefetch_leaves(near);
+        }
+    }
+
+    /// Asks for what [`Self::node`] will touch. The levels above the subtrees are few lines.
+    fn prefetch_node(&self, head: u64, depth: usize) {
+        let root_bits = self.options().subtree_roots.bits() as usize;
+        let subtree = self.subtree(head);
+        if depth >= subtree.bucket_depth() as usize {
+            subtree.prefetch_leaves(head);
+        } else if depth >= root_bits {
+            let node = place(head, root_bits, depth - root_bits);
+            subtree.heap().prefetch(node);
+            subtree.heap().prefetch(node >> 1);
+        }
+    }
+
+    /// The subtree that the first bits of a key hash lead to.
+    fn subtree(&self, head: u64) -> &Subtree {
+        let root_bits = self.options().subtree_roots.bits() as usize;
+        &self.subtrees()[place(head, 0, root_bits) - (1 << root_bits)]
     }
 }
 
@@ -192,8 +239,8 @@ impl HotTree {
 fn split(changes: &[Change], wider: &mut Vec<Range<usize>>, depth: usize, groups: &mut Vec<Range<usize>>) {
     for group in wider.drain(..) {
         let mut start = group.start;
-        for at in start + 1..group.end {
-            if common_bits(&changes[at - 1].key, &changes[at].key) < depth {
+        for (at, change) in changes.iter().enumerate().take(group.end).skip(start + 1) {
+            if change.shared < depth {
                 groups.push(start..at);
                 start = at;
             }

@@ -18,7 +18,7 @@ const GROUP_CHANGES: usize = 512;
 /// Fewer changes of a subtree than this are never worth building it anew.
 const MERGE_LEN_MIN: usize = 16;
 /// How much farther ahead entries are asked for than leaves, which cannot be asked for before their entry is there.
-const ENTRIES_AHEAD: usize = 4;
+pub(crate) const ENTRIES_AHEAD: usize = 4;
 /// How many bits one pass of the sort looks at.
 const RADIX_BITS: u32 = 11;
 /// Below this many changes a comparison sort is faster than the counters of two passes.
