@@ -161,14 +161,15 @@ impl HotTree {
         if changes.is_empty() {
             return visit(0, &KeyHash(EMPTY), (self.len() >= 2).then_some(self.root().0));
         }
-        let ahead = Some(self.options().prefetch.distance()).filter(|ahead| *ahead > 0);
+        let ahead = self.options().prefetch.distance();
         let mut groups: Vec<Range<usize>> = Vec::new();
         let mut below: Vec<Range<usize>> = std::iter::once(0..changes.len()).collect();
         for depth in (0..256).step_by(spacing) {
             split(&changes, &mut below, depth, &mut groups);
             for at in 0..groups.len() {
-                if let Some(near) = ahead.and_then(|ahead| groups.get(at + ahead)) {
-                    self.prefetch_node(prefix(&changes[near.start].key), depth);
+                if ahead > 0 {
+                    let head_at = |at: usize| groups.get(at).map(|group| prefix(&changes[group.start].key));
+                    self.prefetch_node(depth, head_at(at + ENTRIES_AHEAD * ahead), head_at(at + ahead));
                 }
                 let group = groups[at].clone();
                 let first = KeyHash(changes[group.start].key);
@@ -192,7 +193,8 @@ impl HotTree {
         let mut changes: Vec<Change> = Vec::with_capacity(changed.former.len());
         for (at, line) in changed.former.iter().enumerate() {
             if ahead > 0 {
-                self.prefetch_leaf(&changed.former, at, ahead);
+                let head_at = |at: usize| changed.former.get(at).map(|line| prefix(&line.halves[0]));
+                self.prefetch_leaf(head_at(at + ENTRIES_AHEAD * ahead), head_at(at + ahead));
             }
             let [key, former] = line.halves;
             let leaf = self.leaf(&key);
@@ -204,27 +206,25 @@ impl HotTree {
         changes
     }
 
-    /// Asks for what the leaves after number `at` will touch: first the entry of the bucket, which says where they are.
-    fn prefetch_leaf(&self, lines: &[Line], at: usize, ahead: usize) {
-        let head_at = |at: usize| lines.get(at).map(|line| prefix(&line.halves[0]));
-        if let Some(far) = head_at(at + ENTRIES_AHEAD * ahead) {
+    /// Asks for what [`Self::leaf`] will touch for a key that is near, and for one that is far for what says where that is.
+    fn prefetch_leaf(&self, far: Option<u64>, near: Option<u64>) {
+        if let Some(far) = far {
             self.subtree(far).prefetch_entry(far);
         }
-        if let Some(near) = head_at(at + ahead) {
+        if let Some(near) = near {
             self.subtree(near).prefetch_leaves(near);
         }
     }
 
-    /// Asks for what [`Self::node`] will touch. The levels above the subtrees are few lines.
-    fn prefetch_node(&self, head: u64, depth: usize) {
+    /// The same for [`Self::node`]. The levels above the subtrees are few lines.
+    fn prefetch_node(&self, depth: usize, far: Option<u64>, near: Option<u64>) {
         let root_bits = self.options().subtree_roots.bits() as usize;
-        let subtree = self.subtree(head);
-        if depth >= subtree.bucket_depth() as usize {
-            subtree.prefetch_leaves(head);
-        } else if depth >= root_bits {
-            let node = place(head, root_bits, depth - root_bits);
-            subtree.heap().prefetch(node);
-            subtree.heap().prefetch(node >> 1);
+        let in_bucket = |head: &u64| depth >= self.subtree(*head).bucket_depth() as usize;
+        self.prefetch_leaf(far.filter(in_bucket), near.filter(in_bucket));
+        if let Some(head) = near.filter(|head| depth >= root_bits && !in_bucket(head)) {
+            let (heap, node) = (self.subtree(head).heap(), place(head, root_bits, depth - root_bits));
+            heap.prefetch(node);
+            heap.prefetch(node >> 1);
         }
     }
 
