@@ -95,10 +95,10 @@ impl Default for SubtreeRoots {
 /// lines and pages the way up or down touches. A level is cut where the subtrees begin ([`SubtreeRoots`]) and where
 /// the tree ends; below the last one all that is left is one level.
 ///
-/// The default has no levels: the nodes of a subtree lie breadth first. In `examples/shapes.rs`, at 2^20 keys, that
-/// was fastest at every write but dense ones: 367 ns per random write where the other shapes took 418 to 610, 333
-/// against 383 to 405 in sparse batches. Reads (2001; others 1831 to 2101) and dense writes (242; others 185 to 320)
-/// decide nothing: shapes that lie the same way at that size differ by as much, 1831 to 1968 and 185 to 313.
+/// The default has no levels: the nodes of a subtree lie breadth first. In `examples/shapes.rs` that was fastest at
+/// random writes and sparse batches, the work of a tree: 493 ns per random write at 2^22 keys where the other shapes
+/// took 548 to 585, 326 against 366 to 387 in sparse batches; at 2^20 keys 367 against 418 to 610 and 333 against 383
+/// to 405. The other columns decide nothing: shapes that lie the same way at that size differ there by as much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RadixShape {
     bits: [u8; Self::LEVELS_MAX],
