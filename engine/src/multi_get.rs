@@ -42,8 +42,6 @@ impl Version {
                 None => pending.push(Pending { place, key, hash: KeyHash::of(key) }),
             }
         }
-        // Neighbours share pages, and requests in order of offset suit every disk.
-        pending.sort_unstable_by_key(|pending| pending.key);
         for segment in self.domain(domain).iter().rev().filter(|segment| segment.blocks.0 <= at) {
             if pending.is_empty() {
                 break;
@@ -65,7 +63,8 @@ impl LiveSegment {
     ) -> Result<(), Error> {
         let (filter, index, segment) = (self.kvei.view(), self.bt.view(), self.kv.view());
         let mut asked: Vec<_> = pending.iter().filter(|p| self.spans_key(p.key)).copied().collect();
-        // The pages of the filter are in the order of the hashes, those of the other two in that of the keys.
+        // Neighbours share pages, and requests in order of offset suit every disk: in the filter that is the order of the
+        // hashes, in the other two files that of the keys.
         asked.sort_unstable_by_key(|p| p.hash);
         let mut requests = Requests::new(filter.data());
         asked.iter().for_each(|p| requests.ask(filter.page_range(p.hash)));

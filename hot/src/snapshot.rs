@@ -50,11 +50,6 @@ impl Changed {
         Self::default()
     }
 
-    /// Whether no key may have changed.
-    pub fn is_empty(&self) -> bool {
-        self.former.is_empty()
-    }
-
     /// Forgets the keys and keeps the memory.
     pub fn clear(&mut self) {
         self.former.clear();
