@@ -65,7 +65,7 @@ impl Archive {
         open: OpenOptions,
     ) -> Result<Self, Error> {
         let core = Arc::new(recovery::open_for_writing(storage, path.as_ref(), open)?);
-        let reader = Reader { shared: Arc::clone(&core.shared) };
+        let reader = Reader::of(Arc::clone(&core.shared));
         let background = match open.maintenance {
             Maintenance::Background => Some(Background::start(&core)),
             Maintenance::Inline | Maintenance::EmitOnly => None,

@@ -2,18 +2,17 @@
 //! make it readable.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use icecore_hot::Root;
 use icecore_segments::step::BlockNumber;
 use icecore_segments::{KEY_LEN_MAX, VALUE_LEN_MAX};
 
 use crate::core::{Core, State};
-use crate::domain::{DomainId, root_key};
+use crate::domain::DomainId;
 use crate::error::Error;
 use crate::nodes::NodeVersion;
 use crate::options::Durability;
-use crate::table::StepTable;
+use crate::table::{StepTable, add_block};
 use crate::version::Version;
 use crate::wal::{ChangeRef, RecordRef};
 
@@ -182,7 +181,7 @@ impl Core {
         let config = &self.shared.directory.config;
         let mut next = version.clone();
         next.add_block(config, height, &root.0, changes).add_nodes(nodes);
-        *self.shared.version.write() = Arc::new(next);
+        self.shared.install(next);
     }
 }
 
@@ -195,21 +194,8 @@ impl Version {
         root: &[u8; 32],
         changes: &[ChangeRef<'_>],
     ) -> &StepTable {
-        let step = config.step_len.step_of(height);
-        if self.tables.last().is_none_or(|table| table.step() != step) {
-            self.tables.push(Arc::new(StepTable::new(step, config)));
-        }
-        let table = self.tables.last().expect("a table was just ensured");
-        for group in changes.chunk_by(|a, b| a.domain == b.domain) {
-            table.add(
-                DomainId(group[0].domain),
-                height,
-                group.iter().map(|change| (change.key, change.value)),
-            );
-        }
-        table.add(DomainId::ROOTS, height, std::iter::once((&root_key(height)[..], Some(&root[..]))));
         self.first = self.first.or(Some(height));
         self.head = Some(height);
-        table
+        add_block(&mut self.tables, config, height, root, changes)
     }
 }

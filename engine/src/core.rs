@@ -146,7 +146,7 @@ impl Core {
         for segment in &change.removed {
             segment.retire_unless_named(&version);
         }
-        *self.shared.version.write() = Arc::new(version);
+        self.shared.install(version);
         self.changed.notify_all();
         Ok(())
     }

@@ -129,7 +129,7 @@ impl Core {
         }
         let directory = &self.shared.directory;
         let steps = StepRange::single(step);
-        let shape = self.shape_of_new(rule, domain, steps, keys);
+        let shape = self.shape_of_new(rule, domain, steps, keys)?;
         let mut output = SegmentOutput::create(directory, domain, steps, shape, keys)?;
         for entry in entries {
             output.push(entry)?;

@@ -106,6 +106,12 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
+    /// Another archive was put in the place of the one that this reader follows.
+    #[error("the archive at {} was replaced by another one", path.display())]
+    Replaced {
+        /// The directory.
+        path: PathBuf,
+    },
     /// There is no archive here.
     #[error("no archive at {}", path.display())]
     NotAnArchive {
@@ -233,6 +239,12 @@ pub enum ErrorKind {
 }
 
 impl Error {
+    /// Whether a fresh accessor cures the error. A newer format or a system that refuses is not cured by it.
+    pub(crate) fn is_cured_by_rebuild(&self) -> bool {
+        use icecore_segments::Error::{Corrupt, Mismatch};
+        matches!(self, Self::Missing { .. } | Self::File { source: Corrupt(_) | Mismatch { .. }, .. })
+    }
+
     /// What the caller should do.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -257,11 +269,23 @@ impl Error {
             | Self::UnknownDomain { .. }
             | Self::TooLarge { .. }
             | Self::Options { .. } => ErrorKind::Misuse,
+            Self::Replaced { .. } => ErrorKind::Closed,
             // A full disk must be known as one, or opening again fails as well.
             Self::Poisoned { cause: ErrorKind::NoSpace, .. } => ErrorKind::NoSpace,
             Self::Poisoned { .. } => ErrorKind::Closed,
         }
     }
+}
+
+/// An error and all that caused it, in one line.
+pub(crate) fn one_line(error: &Error) -> String {
+    let mut line = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        line = format!("{line}: {cause}");
+        source = cause.source();
+    }
+    line
 }
 
 /// A failure after which nothing is written any more.
@@ -274,13 +298,7 @@ pub(crate) struct Poison {
 impl Poison {
     /// Remembers a failed write or sync.
     pub(crate) fn of(error: &Error) -> Self {
-        let mut since = error.to_string();
-        let mut source = std::error::Error::source(error);
-        while let Some(cause) = source {
-            since = format!("{since}: {cause}");
-            source = cause.source();
-        }
-        Self { since, cause: error.kind() }
+        Self { since: one_line(error), cause: error.kind() }
     }
 
     /// What every later write gets.

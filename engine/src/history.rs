@@ -15,7 +15,7 @@ impl Version {
     pub(crate) fn history(&self, domain: DomainId, key: &[u8], tally: &Tally) -> Result<Vec<Found>, Error> {
         let Some(head) = self.head else { return Ok(Vec::new()) };
         let mut found = Vec::new();
-        for table in self.tables.iter().rev() {
+        for table in self.memory()?.iter().rev() {
             found.extend(table.history(domain, key, head));
         }
         let hash = KeyHash::of(key);
@@ -31,13 +31,13 @@ impl Version {
 impl LiveSegment {
     /// Appends every version of `key` in this segment, newest first.
     fn versions(&self, key: &[u8], tally: &Tally, found: &mut Vec<Found>) -> Result<(), Error> {
-        let leaf = self.bt.view().leaf(key, BlockNumber::MAX);
-        let span = self.locate_in(leaf, key, BlockNumber::MAX, tally)?;
-        let mut cursor = self.kv.view().cursor();
-        cursor.seek_in(span, key, BlockNumber::MAX).map_err(|e| self.kv.error(e))?;
+        let span = self.locate_in(None, key, BlockNumber::MAX, tally)?;
+        let kv = self.kv.get()?;
+        let mut cursor = kv.view().cursor();
+        cursor.seek_in(span, key, BlockNumber::MAX).map_err(|e| kv.error(e))?;
         while let Some(entry) = cursor.entry().filter(|entry| entry.key == key) {
-            found.push((entry.block, self.load(&entry.value)?));
-            cursor.next().map_err(|e| self.kv.error(e))?;
+            found.push((entry.block, Self::load(kv, &entry.value)?));
+            cursor.next().map_err(|e| kv.error(e))?;
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! What can be told about a segment without reading its pages.
 
-use icecore_segments::Encoding;
 use icecore_segments::frame::Kind;
 use icecore_segments::step::{BlockNumber, StepRange};
+use icecore_segments::{Encoding, SegmentSummary};
 
 use crate::live::{Directory, LiveSegment};
 use crate::manifest::SegmentRecord;
@@ -39,27 +39,34 @@ pub struct SegmentInfo {
     pub filter_bits: u8,
     /// The names of the three files.
     pub files: [String; 3],
+    /// What keeps a file of the segment from being used. Where the `.kv` cannot be opened, what its footer would say is zero
+    /// here, and `blocks` are all that the steps cover.
+    pub problem: Option<String>,
 }
 
 impl SegmentInfo {
-    pub(crate) fn new(config: &Config, segment: &LiveSegment) -> Self {
-        let summary = segment.kv.view().summary();
+    pub(crate) fn new(config: &Config, segment: &LiveSegment, is_stale: bool) -> Self {
         let record = &segment.record;
+        let summary = segment.summary();
+        let damage = segment.problems().filter(|problem| !(is_stale && problem.is_missing));
+        let problems: Vec<String> = damage.map(|problem| problem.line).collect();
+        let count = |of: fn(&SegmentSummary) -> u64| summary.as_ref().map_or(0, |summary| of(summary));
         Self {
-            domain: summary.domain.clone(),
+            domain: config.domains[record.domain.index()].name.clone(),
             steps: record.steps,
-            blocks: (summary.min_block, summary.max_block),
-            entries: summary.entries,
-            keys: summary.keys,
-            deletions: summary.deletions,
-            pages: summary.pages,
+            blocks: summary.as_ref().map_or(segment.blocks, |summary| (summary.min_block, summary.max_block)),
+            entries: count(|summary| summary.entries),
+            keys: count(|summary| summary.keys),
+            deletions: count(|summary| summary.deletions),
+            pages: count(|summary| summary.pages),
             kv_bytes: record.kv.summary.len,
             bt_bytes: record.bt.summary.len,
             kvei_bytes: record.kvei.summary.len,
-            encoding: summary.encoding,
+            encoding: summary.map_or(Encoding::Plain, |summary| summary.encoding),
             m: record.m.get(),
             filter_bits: record.filter_bits.get(),
             files: Kind::ALL.map(|kind| record.file_name(config, kind)),
+            problem: (!problems.is_empty()).then(|| problems.join("; ")),
         }
     }
 }
@@ -67,7 +74,8 @@ impl SegmentInfo {
 impl LiveSegment {
     /// Bytes of index and filter parts held in memory.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        self.bt.view().summary().top_bytes + self.kvei.view().summary().top_bytes
+        let index = self.bt.opened().map_or(0, |index| index.summary().top_bytes);
+        index + self.kvei.opened().map_or(0, |filter| filter.summary().top_bytes)
     }
 }
 

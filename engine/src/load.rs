@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 
 use crate::domain::DomainId;
 use crate::error::Error;
+use crate::live::KvFile;
 use crate::observer::Observer;
 use crate::options::Config;
 use crate::scan::{Entries, Scan};
@@ -65,7 +66,10 @@ impl Version {
         options: icecore_hot::Options,
         observer: &dyn Observer,
     ) -> Result<Built, Error> {
-        let keys = config.declared_ids().map(|(domain, _)| self.keys_to_pass(domain, at)).sum();
+        let mut keys = 0;
+        for (domain, _) in config.declared_ids() {
+            keys += self.keys_to_pass(domain, at)?;
+        }
         let threads = if keys < PARALLEL_KEYS_MIN { 1 } else { options.parallelism.threads() };
         let parts = self.parts(config, at, threads)?;
         observer.begin(&format!("build the tree of block {at}"), Some(keys));
@@ -79,10 +83,12 @@ impl Version {
     }
 
     /// The keys that a scan of a whole domain passes, those of several tables and segments counted as often.
-    fn keys_to_pass(&self, domain: DomainId, at: BlockNumber) -> u64 {
-        let segments = self.domain(domain).iter().filter(|segment| segment.blocks.0 <= at);
-        let tables = self.tables.iter().map(|table| table.keys(domain).len() as u64);
-        segments.map(|segment| segment.kv.view().summary().keys).chain(tables).sum()
+    fn keys_to_pass(&self, domain: DomainId, at: BlockNumber) -> Result<u64, Error> {
+        let mut keys = self.memory()?.iter().map(|table| table.keys(domain).len() as u64).sum();
+        for segment in self.domain(domain).iter().filter(|segment| segment.blocks.0 <= at) {
+            keys += segment.summary()?.keys;
+        }
+        Ok(keys)
     }
 
     /// Cuts the keys of every domain into parts.
@@ -102,16 +108,20 @@ impl Version {
 
     /// Keys that cut a domain into parts of about one size.
     fn borders(&self, domain: DomainId, at: BlockNumber, threads: usize) -> Result<Vec<Vec<u8>>, Error> {
-        let segments = self.domain(domain).iter().filter(|segment| segment.blocks.0 <= at);
-        let Some(largest) = segments.max_by_key(|segment| segment.kv.view().summary().keys) else {
-            return Ok(Vec::new());
-        };
-        let (parts, pages) = ((threads * PARTS_PER_THREAD) as u64, largest.kv.view().summary().pages);
-        let mut cursor = largest.kv.view().cursor();
+        let mut largest: Option<&KvFile> = None;
+        for segment in self.domain(domain).iter().filter(|segment| segment.blocks.0 <= at) {
+            let kv = segment.kv.get()?;
+            if largest.is_none_or(|largest| largest.view().summary().keys < kv.view().summary().keys) {
+                largest = Some(kv);
+            }
+        }
+        let Some(largest) = largest else { return Ok(Vec::new()) };
+        let (parts, pages) = ((threads * PARTS_PER_THREAD) as u64, largest.view().summary().pages);
+        let mut cursor = largest.view().cursor();
         let mut borders = Vec::new();
         for part in 1..parts {
             let page = PageSpan::page(pages * part / parts);
-            cursor.seek_in(page, b"", BlockNumber::MAX).map_err(|e| largest.kv.error(e))?;
+            cursor.seek_in(page, b"", BlockNumber::MAX).map_err(|e| largest.error(e))?;
             borders.extend(cursor.entry().map(|entry| entry.key.to_vec()));
         }
         borders.dedup();

@@ -4,6 +4,7 @@
 //! to the set of files. What the manifest names must be there; what it does not name is garbage. The bytes are described
 //! in `FORMAT.md`. Written by [`publish`](crate::publish), read by [`recovery`](crate::recovery).
 
+use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::path::Path;
 
@@ -19,7 +20,7 @@ use crate::error::Error;
 use crate::layout;
 use crate::options::{Config, Snapshots};
 use crate::steps::StepLen;
-use crate::storage::Storage;
+use crate::storage::{ReadFile, Storage};
 use crate::wal::FILE_HEADER_LEN;
 
 const MAGIC: [u8; 8] = *b"\x8AICM\r\n\x1A\n";
@@ -145,19 +146,30 @@ impl Manifest {
     /// # Errors
     /// [`Error::NotAnArchive`] where there is none; [`Error::Damaged`] with the offset; [`Error::Unsupported`].
     pub(crate) fn load(storage: &dyn Storage, dir: &Path) -> Result<Self, Error> {
-        let path = dir.join(layout::MANIFEST);
-        match storage.read(&path)? {
-            Some(bytes) => Self::decode(&bytes, &path),
-            None if had_content(storage, dir)? => Err(Error::Missing { path }),
-            None => Err(Error::NotAnArchive { path: dir.to_owned() }),
-        }
+        Self::open(storage, dir).map(|(manifest, _)| manifest)
     }
 
-    /// Whether a file of a live segment has this name.
-    pub(crate) fn names(&self, name: &str) -> bool {
-        self.segments
-            .iter()
-            .any(|segment| Kind::ALL.iter().any(|kind| segment.file_name(&self.config, *kind) == name))
+    /// The same, and the file it was read from: as long as that has the name, this is the manifest.
+    pub(crate) fn open(storage: &dyn Storage, dir: &Path) -> Result<(Self, Box<dyn ReadFile>), Error> {
+        let path = dir.join(layout::MANIFEST);
+        let Some(file) = storage.open(&path)? else {
+            let had_content = had_content(storage, dir)?;
+            return Err(if had_content {
+                Error::Missing { path }
+            } else {
+                Error::NotAnArchive { path: dir.to_owned() }
+            });
+        };
+        let mut bytes = vec![0; file.len()? as usize];
+        let read = file.read_at(0, &mut bytes)?;
+        Ok((Self::decode(&bytes[..read], &path)?, file))
+    }
+
+    /// The names of the files of live segments.
+    pub(crate) fn file_names(&self) -> HashSet<String> {
+        let of_segment =
+            |segment: &SegmentRecord| Kind::ALL.map(|kind| segment.file_name(&self.config, kind));
+        self.segments.iter().flat_map(of_segment).collect()
     }
 
     fn encode(&self) -> Vec<u8> {

@@ -10,7 +10,7 @@ use icecore_segments::step::{Step, StepRange};
 use crate::core::{Core, FileChange};
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::live::LiveSegment;
+use crate::live::{LiveSegment, entries_of};
 use crate::observer::Observer;
 use crate::rewrite::rewrite;
 
@@ -87,10 +87,10 @@ impl Core {
         let Some(range) = plan(&ranges, emitted_to, span_max) else { return Ok(false) };
         let inputs: Vec<Arc<LiveSegment>> =
             version.domain(domain).iter().filter(|s| range.covers(s.record.steps)).cloned().collect();
-        let entries = inputs.iter().map(|input| input.kv.view().summary().entries).sum();
+        let entries = entries_of(&inputs)?;
         let name = &directory.config.domains[domain.index()].name;
         observer.begin(&format!("merge {name}.{range}"), Some(entries));
-        let shape = self.shape_of_new(rule, domain, range, entries);
+        let shape = self.shape_of_new(rule, domain, range, entries)?;
         let inputs_view = inputs.iter().map(|input| &**input);
         let mut goes_on = true;
         let pace = |entries| {

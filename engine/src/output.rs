@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::layout;
 use crate::live::Directory;
 use crate::manifest::{FileRecord, SegmentRecord};
-use crate::storage::{Access, Mapping, SpoolFile, Storage, WriteFile};
+use crate::storage::{Mapping, SpoolFile, Storage, WriteFile};
 
 type Sink = Box<dyn WriteFile>;
 
@@ -202,7 +202,7 @@ pub(crate) fn rebuild_index(
     m: Density,
 ) -> Result<FileRecord, Error> {
     let name = &directory.config.domains[record.domain.index()].name;
-    let kv = directory.open_segment(record, Access::Sequential)?;
+    let kv = directory.open_for_pass(record)?;
     let segment = kv.view();
     let (file, sink) = NewFile::create(directory, record.domain, record.steps, Kind::PivotIndex)?;
     let pivots = PivotBuilder::new(sink, name, record.steps, m).map_err(|e| file.error(e))?;
@@ -222,7 +222,7 @@ pub(crate) fn rebuild_filter(
     record: &SegmentRecord,
     bits: FilterBits,
 ) -> Result<FileRecord, Error> {
-    let kv = directory.open_segment(record, Access::Sequential)?;
+    let kv = directory.open_for_pass(record)?;
     let segment = kv.view();
     let summary = segment.summary();
     let mut filter = filter_builder(directory, bits, summary.keys)?;

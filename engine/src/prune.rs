@@ -11,7 +11,7 @@ use icecore_segments::{Entry, Value};
 use crate::core::{Core, FileChange};
 use crate::domain::{DomainId, root_height};
 use crate::error::Error;
-use crate::live::LiveSegment;
+use crate::live::{LiveSegment, entries_of};
 use crate::manifest::DensityRule;
 use crate::observer::Observer;
 use crate::options::Config;
@@ -62,10 +62,10 @@ impl Core {
         let (Some(first), Some(last)) = (reaching.first(), reaching.last()) else { return Ok(()) };
         let steps =
             StepRange::new(first.record.steps.from(), last.record.steps.to()).expect("segments ascend");
-        let entries = reaching.iter().map(|segment| segment.kv.view().summary().entries).sum();
+        let entries = entries_of(&reaching)?;
         let name = &directory.config.domains[domain.index()].name;
         observer.begin(&format!("prune {name}.{steps}"), Some(entries));
-        let shape = self.shape_of_new(rule, domain, steps, entries);
+        let shape = self.shape_of_new(rule, domain, steps, entries)?;
         let inputs = reaching.iter().map(|segment| &**segment);
         let mut visible = Visible::new(domain, floor);
         let record =

@@ -6,34 +6,84 @@
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use icecore_hot::Root;
 use icecore_segments::frame::Kind;
 use icecore_segments::step::BlockNumber;
-use parking_lot::RwLock;
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::domain::{Domain, DomainId, root_height, root_key};
-use crate::error::Error;
+use crate::error::{Error, one_line};
+use crate::follow::Follower;
 use crate::info::SegmentInfo;
-use crate::live::Directory;
+use crate::live::{Directory, Problem};
 use crate::read::Origin;
-use crate::recovery;
 use crate::scan::{Entries, Scan};
 use crate::stats::{Counters, Stats};
 use crate::storage::Storage;
 use crate::storage::os::OsStorage;
 use crate::version::Version;
 
+/// Between two looks of a reader that waits for a writer of another process: at first, and in the end.
+const PAUSE_MIN: Duration = Duration::from_micros(100);
+const PAUSE_MAX: Duration = Duration::from_millis(5);
+
 /// What a reader and its views share.
 pub(crate) struct Shared {
     pub(crate) directory: Directory,
-    pub(crate) version: RwLock<Arc<Version>>,
+    version: RwLock<Arc<Version>>,
+    /// Counts the versions.
+    installed: AtomicU64,
+    /// Notified with each version.
+    changed: Condvar,
+    waiting: Mutex<()>,
+    /// How the archive is followed where another process may write it.
+    follower: Option<Mutex<Follower>>,
     pub(crate) counters: Counters,
 }
 
 impl Shared {
     pub(crate) fn new(directory: Directory, version: Version) -> Arc<Self> {
-        Arc::new(Self { directory, version: RwLock::new(Arc::new(version)), counters: Counters::default() })
+        Self::with_follower(directory, version, None)
+    }
+
+    fn with_follower(directory: Directory, version: Version, follower: Option<Follower>) -> Arc<Self> {
+        Arc::new(Self {
+            directory,
+            version: RwLock::new(Arc::new(version)),
+            installed: AtomicU64::new(0),
+            changed: Condvar::new(),
+            waiting: Mutex::default(),
+            follower: follower.map(Mutex::new),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Lets readers see a version.
+    pub(crate) fn install(&self, version: Version) {
+        *self.version.write() = Arc::new(version);
+        self.installed.fetch_add(1, Ordering::Release);
+        // Between the look and the wait of a reader there must be no gap.
+        drop(self.waiting.lock());
+        self.changed.notify_all();
+    }
+
+    /// Whether files may be gone because a writer of another process replaced them since.
+    fn is_stale(&self) -> bool {
+        self.follower.as_ref().is_some_and(|follower| !follower.lock().is_current().unwrap_or(true))
+    }
+
+    /// Brings what this process sees to what the archive is now.
+    fn follow(&self) -> Result<(), Error> {
+        let Some(follower) = &self.follower else { return Ok(()) };
+        let mut follower = follower.lock();
+        if let Some(version) = follower.refresh(&self.version())? {
+            self.install(version);
+        }
+        Ok(())
     }
 
     pub(crate) fn version(&self) -> Arc<Version> {
@@ -42,9 +92,37 @@ impl Shared {
 }
 
 /// Reads an archive. Cheap to clone; any number of threads may read at once.
-#[derive(Clone)]
+///
+/// Beside a writer of this process it sees each block as soon as its `commit` returns. One that was opened by
+/// [`Reader::open`] sees what the archive was then, and goes on when [`Reader::refresh`] or [`Reader::wait`] is called; its
+/// clones go on with it. Views stay what they were.
+///
+/// ```
+/// # use icecore::{Archive, Options, Reader};
+/// # use std::time::Duration;
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("state.ice");
+/// # let archive = Archive::create(&path, Options::new().domain("accounts"))?;
+/// let reader = Reader::open(&path)?;
+/// assert_eq!(reader.head(), None);
+/// # archive.begin(7)?.commit()?;
+/// // Another process commits block 7.
+/// let head = reader.wait(reader.head(), Duration::from_secs(1))?;
+/// assert_eq!(head, Some(7));
+/// assert!(!reader.refresh()?, "nothing is new since");
+/// # Ok::<(), icecore::Error>(())
+/// ```
 pub struct Reader {
     pub(crate) shared: Arc<Shared>,
+    /// The number of the version that this reader was told of.
+    seen: AtomicU64,
+}
+
+impl Clone for Reader {
+    fn clone(&self) -> Self {
+        let seen = AtomicU64::new(self.seen.load(Ordering::Relaxed));
+        Self { shared: Arc::clone(&self.shared), seen }
+    }
 }
 
 /// One version of a key.
@@ -75,18 +153,78 @@ pub struct Lookup {
 }
 
 impl Reader {
-    /// Opens an archive for reading, beside a writer or without one. Sees what was committed when it opened.
+    /// Opens an archive for reading, beside a writer or without one. Sees every block that was committed by then, in every
+    /// mode of durability and also after the writer was killed; a block whose `commit` is under way in another process
+    /// may be seen a moment before it returns.
+    ///
+    /// A segment that is missing or damaged does not keep an archive from being opened: it fails the lookups that need it.
     ///
     /// # Cost
-    /// Header, footer and resident parts of every segment; the write-ahead log. Neither the lock nor the Merkle tree.
+    /// A mapping of each `.kv`, the headers of the blocks in the write-ahead log, and those blocks of it whole that were
+    /// not synced. Neither the lock nor the Merkle tree.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_with(Arc::new(OsStorage), path)
     }
 
     /// The same on any storage.
     pub fn open_with(storage: Arc<dyn Storage>, path: impl AsRef<Path>) -> Result<Self, Error> {
-        let (directory, version) = recovery::open_for_reading(storage, path.as_ref())?;
-        Ok(Self { shared: Shared::new(directory, version) })
+        let (directory, follower, version) = Follower::open(&storage, path.as_ref())?;
+        Ok(Self::of(Shared::with_follower(directory, version, Some(follower))))
+    }
+
+    pub(crate) fn of(shared: Arc<Shared>) -> Self {
+        Self { shared, seen: AtomicU64::new(0) }
+    }
+
+    /// Takes over what a writer of another process committed or changed since. `true` when something is new since this reader
+    /// was opened or last refreshed, `false` when nothing is.
+    ///
+    /// # Cost
+    /// Two system calls when nothing is new. Else what was added is read: the new blocks of the log, and after an emission
+    /// the manifest. Beside a writer of this process, none.
+    ///
+    /// # Errors
+    /// Those of the system; [`Error::Replaced`]. The reader stays what it was, and may be refreshed again.
+    pub fn refresh(&self) -> Result<bool, Error> {
+        self.shared.follow()?;
+        let installed = self.shared.installed.load(Ordering::Acquire);
+        Ok(self.seen.swap(installed, Ordering::Relaxed) != installed)
+    }
+
+    /// Waits for a block above `after`, which is what [`Reader::head`] gave, and returns the head; `None` when there was none
+    /// within `timeout`.
+    ///
+    /// # Cost
+    /// Beside a writer of this process the thread sleeps until it is woken. Otherwise it looks about as
+    /// [`Reader::refresh`] does, at first every 0.1 ms, then every 5.
+    pub fn wait(
+        &self,
+        after: impl Into<Option<BlockNumber>>,
+        timeout: Duration,
+    ) -> Result<Option<BlockNumber>, Error> {
+        let (after, started) = (after.into(), Instant::now());
+        let mut pause = PAUSE_MIN;
+        loop {
+            let installed = self.shared.installed.load(Ordering::Acquire);
+            self.refresh()?;
+            let head = self.head();
+            if head > after {
+                return Ok(head);
+            }
+            let left = timeout.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            if self.shared.follower.is_some() {
+                thread::sleep(pause.min(left));
+                pause = (pause * 2).min(PAUSE_MAX);
+            } else {
+                let mut waiting = self.shared.waiting.lock();
+                if self.shared.installed.load(Ordering::Acquire) == installed {
+                    self.shared.changed.wait_for(&mut waiting, left);
+                }
+            }
+        }
     }
 
     /// The newest block.
@@ -135,6 +273,7 @@ impl Reader {
     /// [`Error::OutOfRange`] before the first block.
     pub fn latest(&self) -> Result<View, Error> {
         let version = self.shared.version();
+        version.check_head()?;
         let at = version.head.unwrap_or(0);
         version.check(at)?;
         Ok(View { shared: Arc::clone(&self.shared), version, at })
@@ -159,10 +298,9 @@ impl Reader {
     /// The live segments, by domain and step.
     pub fn segments(&self) -> Vec<SegmentInfo> {
         let version = self.shared.version();
-        version
-            .all_segments()
-            .map(|segment| SegmentInfo::new(&self.shared.directory.config, segment))
-            .collect()
+        let is_stale = self.shared.is_stale();
+        let info = |segment| SegmentInfo::new(&self.shared.directory.config, segment, is_stale);
+        version.all_segments().map(|segment| info(segment)).collect()
     }
 
     /// What the archive holds and what reads touched.
@@ -170,21 +308,28 @@ impl Reader {
         let version = self.shared.version();
         let mut stats = Stats { head: version.head, first: version.first, ..Stats::default() };
         let nodes = self.shared.directory.config.nodes();
+        let is_stale = self.shared.is_stale();
+        let is_damage = |problem: &Problem| !(is_stale && problem.is_missing);
         for segment in version.all_segments() {
             stats.segments += 1;
             let record = &segment.record;
             if Some(record.domain) == nodes {
                 stats.node_bytes += Kind::ALL.iter().map(|kind| record.file(*kind).summary.len).sum::<u64>();
             } else if record.domain != DomainId::ROOTS {
-                stats.entries += segment.kv.view().summary().entries;
+                stats.entries += segment.summary().map_or(0, |summary| summary.entries);
             }
+            stats.problems.extend(segment.problems().filter(is_damage).map(|problem| problem.line));
+            stats.degraded_reads += segment.bt.failures() + segment.kvei.failures();
             stats.kv_bytes += record.kv.summary.len;
             stats.bt_bytes += record.bt.summary.len;
             stats.kvei_bytes += record.kvei.summary.len;
             stats.resident_bytes += segment.resident_bytes();
         }
-        stats.steps_in_memory = version.tables.len() as u64;
-        stats.memory_bytes = version.tables.iter().map(|table| table.bytes()).sum();
+        (stats.steps_in_memory, stats.memory_bytes) = match &version.log {
+            Some(log) => (log.steps() as u64, log.bytes()),
+            None => (version.tables.len() as u64, version.tables.iter().map(|table| table.bytes()).sum()),
+        };
+        stats.problems.extend(version.log_fault.as_ref().map(|fault| one_line(&fault.error())));
         stats.reads = self.shared.counters.reads();
         stats
     }
@@ -261,6 +406,9 @@ impl Version {
 
     /// The same, `None` where there is none.
     pub(crate) fn newest_block(&self, at: BlockNumber) -> Result<Option<(BlockNumber, Root)>, Error> {
+        if let Some((height, root)) = self.log.as_ref().and_then(|log| log.newest_block(at)) {
+            return Ok(Some((height, Root(root))));
+        }
         let scan = Scan::all().to_included(&root_key(at)).backward();
         let newest = Entries::new(self, DomainId::ROOTS, &scan, at)?.next().transpose()?;
         Ok(newest.and_then(|(key, value)| Some((root_height(&key)?, Root(value.try_into().ok()?)))))

@@ -6,7 +6,7 @@
 //! 4. the log, replayed into tables;
 //! 5. what no manifest names is removed and a torn tail is cut (writers).
 //!
-//! A reader that races with a writer notices that the manifest changed and starts again.
+//! A reader does less, and goes on where it left off: [`follow`](crate::follow).
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -19,18 +19,15 @@ use rayon::prelude::*;
 use crate::core::{Core, State};
 use crate::error::Error;
 use crate::layout;
-use crate::live::{Directory, LiveSegment, Removals};
+use crate::live::{Directory, FileView, LiveFile, LiveSegment, Removals};
 use crate::log::{Log, LogFile, create_file};
 use crate::manifest::{Manifest, SegmentRecord, had_content};
 use crate::options::{Config, OpenOptions};
 use crate::output::{rebuild_filter, rebuild_index};
 use crate::reader::Shared;
-use crate::storage::{Access, Storage};
+use crate::storage::Storage;
 use crate::version::{Version, by_domain};
 use crate::wal::{ChangeRef, Position, Record, Tail, WalReader};
-
-/// How often a reader starts again when a writer keeps changing the manifest under it.
-const RETRIES_MAX: usize = 100;
 
 /// Makes the directory of a new archive. The manifest comes last: without it there is no archive.
 pub(crate) fn create(storage: &Arc<dyn Storage>, path: &Path, config: Config) -> Result<(), Error> {
@@ -66,24 +63,6 @@ fn check_vacant(storage: &dyn Storage, path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Opens for reading: takes no lock and changes nothing.
-pub(crate) fn open_for_reading(
-    storage: Arc<dyn Storage>,
-    path: &Path,
-) -> Result<(Directory, Version), Error> {
-    for _ in 0..RETRIES_MAX {
-        let manifest = Manifest::load(&*storage, path)?;
-        let directory = directory(&storage, path, &manifest);
-        let opened =
-            load(&directory, &manifest, Replay::Durable, &|record| LiveSegment::open(&directory, record));
-        // Files may go and the log may be trimmed between the manifest and them; then there is a newer manifest.
-        if Manifest::load(&*storage, path)?.generation == manifest.generation {
-            return opened.map(|loaded| (directory.clone(), loaded.version));
-        }
-    }
-    Err(Error::Busy { path: path.to_owned() })
-}
-
 /// Opens for writing.
 pub(crate) fn open_for_writing(
     storage: Arc<dyn Storage>,
@@ -100,8 +79,7 @@ pub(crate) fn open_for_writing(
     storage.sync_dir(path)?;
     let directory = directory(&storage, path, &manifest);
     let repairs = Mutex::new(Vec::new());
-    let loaded =
-        load(&directory, &manifest, Replay::Sound, &|record| open_repairing(&directory, record, &repairs))?;
+    let loaded = load(&directory, &manifest, &repairs)?;
     let mut repairs = repairs.into_inner();
     repairs.sort();
     if !repairs.is_empty() {
@@ -142,60 +120,46 @@ struct Loaded {
     log_end: Position,
 }
 
-/// Which records of the last log file count.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Replay {
-    /// All that are sound: the writer goes on behind them and makes them durable.
-    Sound,
-    /// Those that the file says were synced: what another process may show.
-    Durable,
-}
-
-fn load(
-    directory: &Directory,
-    manifest: &Manifest,
-    replay: Replay,
-    open: &(dyn Fn(SegmentRecord) -> Result<LiveSegment, Error> + Sync),
-) -> Result<Loaded, Error> {
-    // In parallel, because each open waits for the first and the last page of three files.
+fn load(directory: &Directory, manifest: &Manifest, repairs: &Mutex<Vec<String>>) -> Result<Loaded, Error> {
+    // In parallel, because checking accessors waits for the first and the last page of each.
     let segments: Vec<_> = manifest
         .segments
         .par_iter()
-        .map(|record| open(record.clone()).map(Arc::new))
+        .map(|record| hold_repaired(directory, record.clone(), repairs).map(Arc::new))
         .collect::<Result<_, _>>()?;
     let mut version = Version {
         segments: Arc::new(by_domain(directory.config.domains.len(), segments)),
         tables: Vec::new(),
+        log: None,
+        log_fault: None,
         first: manifest.first_block,
         head: manifest.emitted_head,
         emitted_head: manifest.emitted_head,
     };
     let mut files = VecDeque::new();
     for sequence in manifest.wal_first..manifest.wal_last {
-        files.push_back(replay_file(directory, manifest, &mut version, sequence, None)?.0);
+        files.push_back(replay_file(directory, manifest, &mut version, sequence, Tail::Sealed)?.0);
     }
-    let (last, log_end) = replay_file(directory, manifest, &mut version, manifest.wal_last, Some(replay))?;
+    let (last, log_end) = replay_file(directory, manifest, &mut version, manifest.wal_last, Tail::Open)?;
     files.push_back(last);
     version.first = version.first.map(|first| first.max(manifest.pruned_before));
     Ok(Loaded { version, files, log_end })
 }
 
-/// Adds the blocks of one log file to the tables of `version`. `last` is for the last file, which may have a torn tail.
+/// Adds the blocks of one log file to the tables of `version`.
 fn replay_file(
     directory: &Directory,
     manifest: &Manifest,
     version: &mut Version,
     sequence: u64,
-    last: Option<Replay>,
+    tail: Tail,
 ) -> Result<(LogFile, Position), Error> {
     let path = layout::wal_file(&directory.path, sequence);
     let bytes = directory.storage.read(&path)?.ok_or_else(|| Error::Missing { path: path.clone() })?;
     let mut file = LogFile { sequence, last_step: None };
     let config = &directory.config;
-    let tail = if last.is_some() { Tail::Open } else { Tail::Sealed };
     let reader = WalReader::open(&path, &bytes, sequence, tail)?;
-    let records = if last == Some(Replay::Durable) { reader.durable_records() } else { reader.records() };
-    for record in records {
+    for record in reader.records() {
         match record? {
             Record::Unwind { to } => version.unwind_tables(to, false),
             Record::Block(block) => {
@@ -218,44 +182,38 @@ fn replay_file(
     Ok((file, reader.position()))
 }
 
-/// Opens a segment for a writer: an accessor that is missing or cannot be opened is built again from its `.kv`.
-fn open_repairing(
+/// Takes hold of a segment for a writer: an accessor that is missing or cannot be opened is built again from its `.kv`.
+///
+/// Where the `.kv` cannot be used either, the segment stays as it is: what needs it will say so.
+fn hold_repaired(
     directory: &Directory,
-    mut record: SegmentRecord,
+    record: SegmentRecord,
     repairs: &Mutex<Vec<String>>,
 ) -> Result<LiveSegment, Error> {
-    let kv = directory.open_segment(&record, Access::Random)?;
-    let content = record.kv.summary.content;
+    let segment = LiveSegment::hold(directory, record, &mut |_| {});
+    let mut record = segment.record.clone();
     let note = |record: &SegmentRecord, kind| repairs.lock().push(record.file_name(&directory.config, kind));
-    let bt = match directory.open_index(&record, content) {
-        Err(error) if is_rebuildable(&error) => {
-            note(&record, Kind::PivotIndex);
-            record.bt = rebuild_index(directory, &record, record.m)?;
-            directory.open_index(&record, content)?
-        }
-        other => other?,
-    };
-    let kvei = match directory.open_filter(&record, content) {
-        Err(error) if is_rebuildable(&error) => {
-            note(&record, Kind::ExistenceFilter);
-            record.kvei = rebuild_filter(directory, &record, record.filter_bits)?;
-            directory.open_filter(&record, content)?
-        }
-        other => other?,
-    };
-    Ok(LiveSegment::assemble(directory, record, Arc::new(kv), Arc::new(bt), Arc::new(kvei)))
+    if needs_rebuild(&segment.bt)? && segment.kv.get().is_ok() {
+        note(&record, Kind::PivotIndex);
+        record.bt = rebuild_index(directory, &record, record.m)?;
+    }
+    if needs_rebuild(&segment.kvei)? && segment.kv.get().is_ok() {
+        note(&record, Kind::ExistenceFilter);
+        record.kvei = rebuild_filter(directory, &record, record.filter_bits)?;
+    }
+    if record == segment.record {
+        Ok(segment)
+    } else {
+        Ok(segment.hold_changed(directory, record, &mut |_| {}))
+    }
 }
 
-/// Whether a fresh accessor cures the error. A newer format or a system that refuses is not cured by it.
-fn is_rebuildable(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Missing { .. }
-            | Error::File {
-                source: icecore_segments::Error::Corrupt(_) | icecore_segments::Error::Mismatch { .. },
-                ..
-            }
-    )
+/// Whether an accessor is missing or cannot be opened. Looking costs its first and its last page.
+fn needs_rebuild<T: FileView>(accessor: &LiveFile<T>) -> Result<bool, Error> {
+    match accessor.check() {
+        Err(error) if error.is_cured_by_rebuild() => Ok(true),
+        checked => checked.map(|()| false),
+    }
 }
 
 /// Removes files of ours that the manifest does not name: what a crash or a pinned reader of a former process left.
@@ -265,9 +223,10 @@ fn remove_garbage(directory: &Directory, manifest: &Manifest) -> Result<(), Erro
 
 /// The files of ours that the manifest does not name.
 pub(crate) fn find_garbage(directory: &Directory, manifest: &Manifest) -> Result<Vec<PathBuf>, Error> {
+    let names = manifest.file_names();
     let mut garbage = Vec::new();
     for name in directory.storage.list(&directory.path)?.unwrap_or_default() {
-        if layout::is_ours(&name) && !manifest.names(&name) {
+        if layout::is_ours(&name) && !names.contains(&name) {
             garbage.push(directory.path.join(name));
         }
     }

@@ -52,7 +52,7 @@ impl Core {
         rule: ReindexRule,
         domain: Option<&str>,
     ) -> Result<Vec<ReindexPlan>, Error> {
-        Ok(self.jobs(rule, domain)?.iter().map(|job| self.plan_of(job)).collect())
+        self.jobs(rule, domain)?.iter().map(|job| self.plan_of(job)).collect()
     }
 
     pub(crate) fn reindex(
@@ -73,7 +73,7 @@ impl Core {
             if !self.goes_on(&structure)? {
                 break;
             }
-            let mut plan = self.plan_of(&job);
+            let mut plan = self.plan_of(&job)?;
             if rule == ReindexRule::Rebuild || !job.is_in_line() {
                 observer.begin(&format!("reindex {}", plan.segment), Some(plan.entries));
                 plan.bt_bytes.1 = self.rebuild(&job, rule == ReindexRule::Rebuild)?;
@@ -106,17 +106,16 @@ impl Core {
     fn build(&self, job: &Job, everything: bool, record: &mut SegmentRecord) -> Result<LiveSegment, Error> {
         let directory = &self.shared.directory;
         let old = &job.segment;
-        let content = record.kv.summary.content;
         let (mut bt, mut kvei) = (Arc::clone(&old.bt), Arc::clone(&old.kvei));
         if everything || record.m != job.m {
             record.bt = rebuild_index(directory, record, job.m)?;
             record.m = job.m;
-            bt = Arc::new(directory.open_index(record, content)?);
+            bt = directory.open_index(record)?;
         }
         if everything || record.filter_bits != job.filter_bits {
             record.kvei = rebuild_filter(directory, record, job.filter_bits)?;
             record.filter_bits = job.filter_bits;
-            kvei = Arc::new(directory.open_filter(record, content)?);
+            kvei = directory.open_filter(record)?;
         }
         Ok(LiveSegment::assemble(directory, record.clone(), Arc::clone(&old.kv), bt, kvei))
     }
@@ -130,7 +129,7 @@ impl Core {
             ReindexRule::Policy | ReindexRule::Rebuild => self.state.lock().manifest.rule,
         };
         let segments: Vec<_> = version.all_segments().cloned().collect();
-        let choices = self.choices(kept, &segments);
+        let choices = self.choices(kept, &segments)?;
         let jobs = segments.into_iter().zip(choices).map(|(segment, choice)| match rule {
             ReindexRule::Rebuild => {
                 Job { m: segment.record.m, filter_bits: segment.record.filter_bits, segment }
@@ -142,19 +141,19 @@ impl Core {
         Ok(jobs.filter(|job| only.is_none_or(|only| only == job.segment.record.domain)).collect())
     }
 
-    fn plan_of(&self, job: &Job) -> ReindexPlan {
+    fn plan_of(&self, job: &Job) -> Result<ReindexPlan, Error> {
         let record = &job.segment.record;
-        let summary = job.segment.kv.view().summary();
+        let summary = job.segment.summary()?;
         let present = record.bt.summary.len;
         let estimated = index_len_max(summary.entries, summary.pages, job.m);
         let estimate = if record.m == job.m { present } else { estimated };
-        ReindexPlan {
+        Ok(ReindexPlan {
             segment: self.shared.directory.segment_name(record),
             entries: summary.entries,
             m: (record.m.get(), job.m.get()),
             filter_bits: (record.filter_bits.get(), job.filter_bits.get()),
             bt_bytes: (present, estimate),
-        }
+        })
     }
 }
 

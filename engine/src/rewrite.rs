@@ -11,7 +11,6 @@ use crate::live::{Directory, LiveSegment};
 use crate::manifest::SegmentRecord;
 use crate::observer::Observer;
 use crate::output::{RELEASE_EVERY, SegmentOutput, Shape};
-use crate::storage::Access;
 
 /// Entries between two calls of `pace`: some milliseconds.
 const PACE: u64 = 1 << 14;
@@ -32,8 +31,8 @@ pub(crate) fn rewrite<'i>(
     let mut opened = Vec::new();
     let mut keys_max = 0;
     for input in inputs {
-        keys_max += input.kv.view().summary().keys;
-        opened.push(directory.open_segment(&input.record, Access::Sequential)?);
+        keys_max += input.summary()?.keys;
+        opened.push(directory.open_for_pass(&input.record)?);
     }
     let mut output = SegmentOutput::create(directory, domain, steps, shape, keys_max)?;
     // A merged entry does not say which input it came from; the first names the set.

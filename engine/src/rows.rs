@@ -16,7 +16,7 @@ use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::live::LiveSegment;
+use crate::live::{LiveSegment, OpenFile};
 use crate::nodes::{NodeKey, ROW_SPACING, Span, decode_owner, hash_of_leaf, place_of_row};
 use crate::options::Config;
 use crate::prove::{Leaves, ProofCost};
@@ -246,16 +246,16 @@ impl<'v> Rows<'v> {
 
 impl LiveSegment {
     fn fetch_index(&self, key: &[u8]) {
-        let index = self.bt.view();
+        let Ok(index) = self.bt.get().map(OpenFile::view) else { return };
         index.data().advise_fetch(index.leaf_range(index.leaf(key, BlockNumber::MAX)));
     }
 
     /// Asks for the pages between two keys.
     fn fetch_pages(&self, first: &[u8], last: &[u8]) -> Result<(), Error> {
-        let locate = |key, at| self.bt.view().locate(key, at).map_err(|e| self.bt.error(e));
-        let (from, to) = (locate(first, BlockNumber::MAX)?.first, locate(last, 0)?.last);
+        let from = self.locate(first, BlockNumber::MAX)?.first;
+        let to = self.locate(last, 0)?.last;
         let last = to.min(from + FETCH_PAGES_MAX);
-        let segment = self.kv.view();
+        let segment = self.kv.get()?.view();
         segment.data().advise_fetch(segment.file_range(PageSpan { last, ..PageSpan::page(from) }));
         Ok(())
     }

@@ -12,7 +12,7 @@ use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::live::LiveSegment;
+use crate::live::{KvFile, LiveSegment};
 use crate::storage::Mapping;
 use crate::table::{Direction, Found, StepTable};
 use crate::version::Version;
@@ -146,7 +146,7 @@ impl<'v> Entries<'v> {
                 sources.push(Source::segment(segment, range.clone())?);
             }
         }
-        sources.extend(version.tables.iter().map(|table| Source::table(table, range.clone())));
+        sources.extend(version.memory()?.iter().map(|table| Source::table(table, range.clone())));
         for source in &mut sources {
             source.advance()?;
         }
@@ -219,8 +219,10 @@ struct Range {
 
 impl Range {
     fn touches(&self, segment: &LiveSegment) -> bool {
-        let summary = segment.kv.view().summary();
-        !self.is_below(&summary.last_key) && !self.is_above(&summary.first_key)
+        // One that cannot say is read, and says then what is wrong.
+        segment
+            .summary()
+            .map_or(true, |summary| !self.is_below(&summary.last_key) && !self.is_above(&summary.first_key))
     }
 
     /// Whether `key` lies before the range.
@@ -260,7 +262,8 @@ impl<'v> Source<'v> {
     }
 
     fn segment(segment: &'v LiveSegment, range: Range) -> Result<Self, Error> {
-        let mut walk = Walk { segment, cursor: segment.kv.view().cursor() };
+        let kv = segment.kv.get()?;
+        let mut walk = Walk { segment, kv, cursor: kv.view().cursor() };
         match range.direction {
             Direction::Forward => walk.start_forward(&range.lower)?,
             Direction::Backward => walk.start_backward(&range.upper)?,
@@ -308,6 +311,7 @@ fn fetch_chunk(
 /// A cursor over a segment that goes from key to key.
 struct Walk<'v> {
     segment: &'v LiveSegment,
+    kv: &'v KvFile,
     cursor: Cursor<'v, Mapping>,
 }
 
@@ -315,7 +319,7 @@ impl Walk<'_> {
     /// Forward start: at the first entry of the first key inside the bound.
     fn start_forward(&mut self, lower: &Bound<Vec<u8>>) -> Result<(), Error> {
         match lower {
-            Bound::Unbounded => self.cursor.seek_first().map(drop).map_err(|e| self.segment.kv.error(e)),
+            Bound::Unbounded => self.cursor.seek_first().map(drop).map_err(|e| self.kv.error(e)),
             Bound::Included(key) => self.seek(key, BlockNumber::MAX),
             Bound::Excluded(key) => self.seek_behind(key),
         }
@@ -325,7 +329,7 @@ impl Walk<'_> {
     fn start_backward(&mut self, upper: &Bound<Vec<u8>>) -> Result<(), Error> {
         match upper {
             Bound::Unbounded => {
-                return self.cursor.seek_last().map(drop).map_err(|e| self.segment.kv.error(e));
+                return self.cursor.seek_last().map(drop).map_err(|e| self.kv.error(e));
             }
             Bound::Included(key) => self.seek_behind(key)?,
             Bound::Excluded(key) => self.seek(key, BlockNumber::MAX)?,
@@ -372,7 +376,7 @@ impl Walk<'_> {
         for steps in 0.. {
             let Some(entry) = self.cursor.entry().filter(|entry| entry.key == key) else { return Ok(None) };
             if entry.block <= at {
-                return Ok(Some((entry.block, self.segment.load(&entry.value)?)));
+                return Ok(Some((entry.block, LiveSegment::load(self.kv, &entry.value)?)));
             }
             if steps == STEPS_MAX {
                 self.seek(key, at)?;
@@ -406,12 +410,12 @@ impl Walk<'_> {
 
     /// Moves to the first entry at or after (key, at), found by the pivot index.
     fn seek(&mut self, key: &[u8], at: BlockNumber) -> Result<(), Error> {
-        let span = self.segment.bt.view().locate(key, at).map_err(|e| self.segment.bt.error(e))?;
-        self.cursor.seek_in(span, key, at).map(drop).map_err(|e| self.segment.kv.error(e))
+        let span = self.segment.locate(key, at)?;
+        self.cursor.seek_in(span, key, at).map(drop).map_err(|e| self.kv.error(e))
     }
 
     fn step(&mut self) -> Result<(), Error> {
-        self.cursor.next().map(drop).map_err(|e| self.segment.kv.error(e))
+        self.cursor.next().map(drop).map_err(|e| self.kv.error(e))
     }
 
     /// One entry back; from behind the last entry, to the last.
@@ -420,7 +424,7 @@ impl Walk<'_> {
             Some(_) => self.cursor.prev().map(drop),
             None => self.cursor.seek_last().map(drop),
         };
-        moved.map_err(|e| self.segment.kv.error(e))
+        moved.map_err(|e| self.kv.error(e))
     }
 }
 

@@ -10,6 +10,7 @@ use icecore_segments::step::{Step, StepRange};
 
 use crate::core::Core;
 use crate::domain::DomainId;
+use crate::error::Error;
 use crate::live::LiveSegment;
 use crate::manifest::DensityRule;
 use crate::output::Shape;
@@ -25,20 +26,21 @@ impl Core {
         domain: DomainId,
         steps: StepRange,
         entries: u64,
-    ) -> Shape {
+    ) -> Result<Shape, Error> {
         let version = self.version();
         let head = self.head_step();
         let replaced =
             |segment: &LiveSegment| segment.record.domain == domain && steps.overlaps(segment.record.steps);
         let (old, others): (Vec<_>, Vec<_>) = version.all_segments().partition(|segment| replaced(segment));
-        let mut facts: Vec<_> = others.into_iter().map(|segment| facts_of(segment, head)).collect();
+        let mut facts: Vec<_> =
+            others.into_iter().map(|segment| facts_of(segment, head)).collect::<Result<_, Error>>()?;
         let fresh = facts_at(steps, head, entries);
         // As many pages as there were; a fresh segment has none yet.
-        let pages = old.iter().map(|segment| segment.kv.view().summary().pages).sum();
+        let pages = old.iter().map(|segment| Ok(segment.summary()?.pages)).sum::<Result<u64, Error>>()?;
         facts.push(if old.is_empty() { fresh } else { SegmentFacts { pages, ..fresh } });
         let choice = choose(rule, &facts).pop().expect("one choice per segment");
         let encoding = encoding_by_span(steps, entries);
-        Shape {
+        Ok(Shape {
             m: choice.m,
             filter_bits: choice.filter_bits,
             encoding: match (self.shared.directory.config.domains[domain.index()].encoding, encoding) {
@@ -46,14 +48,19 @@ impl Core {
                 (EncodingRule::Auto, EncodingHint::Plain) => EncodingRule::Plain,
                 (declared, _) => declared,
             },
-        }
+        })
     }
 
     /// What the rule says of live segments, in their order.
-    pub(crate) fn choices(&self, rule: DensityRule, segments: &[Arc<LiveSegment>]) -> Vec<Choice> {
+    pub(crate) fn choices(
+        &self,
+        rule: DensityRule,
+        segments: &[Arc<LiveSegment>],
+    ) -> Result<Vec<Choice>, Error> {
         let head = self.head_step();
-        let facts: Vec<_> = segments.iter().map(|segment| facts_of(segment, head)).collect();
-        choose(rule, &facts)
+        let facts: Vec<_> =
+            segments.iter().map(|segment| facts_of(segment, head)).collect::<Result<_, Error>>()?;
+        Ok(choose(rule, &facts))
     }
 
     fn head_step(&self) -> Step {
@@ -61,9 +68,9 @@ impl Core {
     }
 }
 
-fn facts_of(segment: &LiveSegment, head: Step) -> SegmentFacts {
-    let summary = segment.kv.view().summary();
-    SegmentFacts { pages: summary.pages, ..facts_at(segment.record.steps, head, summary.entries) }
+fn facts_of(segment: &LiveSegment, head: Step) -> Result<SegmentFacts, Error> {
+    let summary = segment.summary()?;
+    Ok(SegmentFacts { pages: summary.pages, ..facts_at(segment.record.steps, head, summary.entries) })
 }
 
 fn facts_at(steps: StepRange, head: Step, entries: u64) -> SegmentFacts {

@@ -110,4 +110,9 @@ pub struct Stats {
     pub memory_bytes: u64,
     /// What reads touched.
     pub reads: ReadStats,
+    /// Files that could not be used when they were last tried, each with the reason. Lookups that need such a `.kv` fail;
+    /// those that miss an accessor do without it.
+    pub problems: Vec<String>,
+    /// How often a read went on without an accessor that is missing or damaged.
+    pub degraded_reads: u64,
 }

@@ -7,15 +7,17 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use icecore_segments::step::{BlockNumber, Step};
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use crate::domain::{DomainId, root_height};
+use crate::domain::{DomainId, root_height, root_key};
 use crate::node_table::{NodeTable, bytes_of};
 use crate::nodes::NodeVersion;
 use crate::options::Config;
+use crate::wal::ChangeRef;
 
 /// The versions of one key, block ascending.
 pub(crate) type Versions = Vec<(BlockNumber, Option<Box<[u8]>>)>;
@@ -183,6 +185,34 @@ impl StepTable {
         copy.bytes.store(bytes, Ordering::Relaxed);
         copy
     }
+}
+
+/// Adds a block to the table of its step, which it returns. `changes` are ordered by domain.
+pub(crate) fn add_block<'t>(
+    tables: &'t mut Vec<Arc<StepTable>>,
+    config: &Config,
+    height: BlockNumber,
+    root: &[u8; 32],
+    changes: &[ChangeRef<'_>],
+) -> &'t StepTable {
+    let step = config.step_len.step_of(height);
+    if tables.last().is_none_or(|table| table.step() != step) {
+        tables.push(Arc::new(StepTable::new(step, config)));
+    }
+    let table = tables.last().expect("a table was just ensured");
+    for group in changes.chunk_by(|a, b| a.domain == b.domain) {
+        let changes = group.iter().map(|change| (change.key, change.value));
+        table.add(DomainId(group[0].domain), height, changes);
+    }
+    table.add(DomainId::ROOTS, height, std::iter::once((&root_key(height)[..], Some(&root[..]))));
+    table
+}
+
+/// Tables without the blocks above `to`, and unless told otherwise without their nodes. Tables are copied, never changed:
+/// readers may hold them.
+pub(crate) fn unwound(tables: &[Arc<StepTable>], to: BlockNumber, with_nodes: bool) -> Vec<Arc<StepTable>> {
+    let unwound = tables.iter().map(|table| Arc::new(table.unwound(to, with_nodes)));
+    unwound.filter(|table| table.last_height().is_some()).collect()
 }
 
 fn newest(

@@ -16,7 +16,6 @@ use crate::live::LiveSegment;
 use crate::manifest::DensityRule;
 use crate::observer::Observer;
 use crate::rewrite::{pace, rewrite};
-use crate::storage::Access;
 use crate::version::Version;
 use crate::wal::{ChangeRef, RecordRef};
 
@@ -65,7 +64,7 @@ impl Core {
         }
         // Without the tree the tables have no nodes: with it they are made again.
         next.unwind_tables(to, is_rewound);
-        *self.shared.version.write() = Arc::new(next);
+        self.shared.install(next);
         Ok(())
     }
 
@@ -116,7 +115,7 @@ impl Core {
         let nodes = self.shared.directory.config.nodes();
         let segments = version.all_segments().filter(|segment| Some(segment.record.domain) != nodes);
         for segment in segments.filter(|segment| segment.record.steps.contains(border)) {
-            let file = self.shared.directory.open_segment(&segment.record, Access::Sequential)?;
+            let file = self.shared.directory.open_for_pass(&segment.record)?;
             let mut cursor = file.view().cursor();
             cursor.seek_first().map_err(|e| file.error(e))?;
             while let Some(entry) = EntrySource::entry(&cursor) {
@@ -147,8 +146,8 @@ impl Core {
         let Some(steps) = StepRange::new(segment.record.steps.from(), border) else { return Ok(None) };
         let domain = segment.record.domain;
         let end = directory.config.step_len.first_block(border);
-        let summary = segment.kv.view().summary();
-        let shape = self.shape_of_new(rule, domain, steps, summary.entries);
+        let summary = segment.summary()?;
+        let shape = self.shape_of_new(rule, domain, steps, summary.entries)?;
         observer.begin(&format!("cut {}", directory.segment_name(&segment.record)), Some(summary.entries));
         let record =
             rewrite(directory, domain, [segment], steps, shape, pace(observer), |entry| entry.block < end)?;
@@ -176,11 +175,12 @@ impl Core {
         for segment in
             version.domain(DomainId::ROOTS).iter().filter(|segment| segment.record.steps.from() < border)
         {
-            let mut cursor = segment.kv.view().cursor();
-            cursor.seek_first().map_err(|e| segment.kv.error(e))?;
+            let kv = segment.kv.get()?;
+            let mut cursor = kv.view().cursor();
+            cursor.seek_first().map_err(|e| kv.error(e))?;
             while let Some(entry) = cursor.entry() {
                 newest = newest.max(root_height(entry.key).filter(|height| *height <= at));
-                cursor.next().map_err(|e| segment.kv.error(e))?;
+                cursor.next().map_err(|e| kv.error(e))?;
             }
         }
         Ok(newest)

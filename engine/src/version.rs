@@ -3,6 +3,7 @@
 //! Every commit and every published change of files makes a new version; the old one lives as long as somebody
 //! reads from it. Tables cover the steps that were not emitted, segments those that were; no step is in both.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use icecore_segments::step::BlockNumber;
@@ -10,7 +11,8 @@ use icecore_segments::step::BlockNumber;
 use crate::domain::DomainId;
 use crate::error::{Available, Error};
 use crate::live::LiveSegment;
-use crate::table::StepTable;
+use crate::log_tail::LogTail;
+use crate::table::{Found, StepTable, unwound};
 
 /// The live segments of every domain, by step ascending.
 pub(crate) type SegmentSet = Vec<Vec<Arc<LiveSegment>>>;
@@ -19,8 +21,12 @@ pub(crate) type SegmentSet = Vec<Vec<Arc<LiveSegment>>>;
 #[derive(Clone)]
 pub(crate) struct Version {
     pub(crate) segments: Arc<SegmentSet>,
-    /// By step ascending.
+    /// The steps that are in no segment, ascending; with a writer in this process.
     pub(crate) tables: Vec<Arc<StepTable>>,
+    /// The same for a reader of another process.
+    pub(crate) log: Option<Arc<LogTail>>,
+    /// Why the log of another process cannot be read: blocks that are in no segment are not known then.
+    pub(crate) log_fault: Option<LogFault>,
     /// The lowest height that is answered.
     pub(crate) first: Option<BlockNumber>,
     /// The newest block.
@@ -29,7 +35,60 @@ pub(crate) struct Version {
     pub(crate) emitted_head: Option<BlockNumber>,
 }
 
+/// What is wrong with a log.
+#[derive(Clone, Debug)]
+pub(crate) enum LogFault {
+    Damaged { path: PathBuf, offset: u64, reason: &'static str },
+    Missing { path: PathBuf },
+    Unsupported { path: PathBuf, found: u64, supported: u64 },
+}
+
+impl LogFault {
+    /// Remembers an error that lies in the file.
+    ///
+    /// # Errors
+    /// Those that lie elsewhere are returned: they may be gone the next time.
+    pub(crate) fn of(error: Error) -> Result<Self, Error> {
+        match error {
+            Error::Damaged { path, offset, reason } => Ok(Self::Damaged { path, offset, reason }),
+            Error::Missing { path } => Ok(Self::Missing { path }),
+            Error::Unsupported { path, found, supported } => Ok(Self::Unsupported { path, found, supported }),
+            error => Err(error),
+        }
+    }
+
+    /// The error, as often as it is asked for.
+    pub(crate) fn error(&self) -> Error {
+        match self.clone() {
+            Self::Damaged { path, offset, reason } => Error::Damaged { path, offset, reason },
+            Self::Missing { path } => Error::Missing { path },
+            Self::Unsupported { path, found, supported } => Error::Unsupported { path, found, supported },
+        }
+    }
+}
+
 impl Version {
+    /// The blocks that are in no segment, as tables by step ascending.
+    ///
+    /// # Cost
+    /// For a reader of another process, the first call reads them from the log.
+    pub(crate) fn memory(&self) -> Result<&[Arc<StepTable>], Error> {
+        self.log.as_ref().map_or(Ok(&self.tables[..]), |log| log.tables())
+    }
+
+    /// The newest version of a key at or below `at` among the blocks that are in no segment.
+    pub(crate) fn find_in_memory(
+        &self,
+        domain: DomainId,
+        key: &[u8],
+        at: BlockNumber,
+    ) -> Result<Option<Found>, Error> {
+        match &self.log {
+            Some(log) => log.find(domain, key, at),
+            None => Ok(self.tables.iter().rev().find_map(|table| table.get(domain, key, at))),
+        }
+    }
+
     /// The heights that can be read, both inside; `None` before the first block.
     pub(crate) fn range(&self) -> Option<(BlockNumber, BlockNumber)> {
         let head = self.head?;
@@ -37,11 +96,21 @@ impl Version {
         Some((self.first?.min(head), head))
     }
 
+    /// Checks that the newest block is known.
+    pub(crate) fn check_head(&self) -> Result<(), Error> {
+        self.log_fault.as_ref().map_or(Ok(()), |fault| Err(fault.error()))
+    }
+
     /// Checks that a height can be read.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] with the heights that can.
     pub(crate) fn check(&self, asked: BlockNumber) -> Result<(), Error> {
+        if let Some(fault) =
+            self.log_fault.as_ref().filter(|_| self.emitted_head.is_none_or(|emitted| emitted < asked))
+        {
+            return Err(fault.error());
+        }
         match self.range() {
             Some((first, head)) if first <= asked && asked <= head => Ok(()),
             Some((first, head)) => {
@@ -54,8 +123,7 @@ impl Version {
     /// Forgets the blocks above `to` that are in tables, and unless told otherwise what they have of nodes. Tables are copied,
     /// never changed: readers may hold them.
     pub(crate) fn unwind_tables(&mut self, to: BlockNumber, with_nodes: bool) {
-        let unwound = self.tables.iter().map(|table| Arc::new(table.unwound(to, with_nodes)));
-        self.tables = unwound.filter(|table| table.last_height().is_some()).collect();
+        self.tables = unwound(&self.tables, to, with_nodes);
         self.head = self.tables.last().and_then(|table| table.last_height()).or(self.emitted_head);
     }
 

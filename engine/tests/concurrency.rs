@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use icecore::storage::os::OsStorage;
-use icecore::storage::{Access, DirLock, Mapping, SpoolFile, Storage, WriteFile};
+use icecore::storage::{Access, DirLock, Mapping, ReadFile, SpoolFile, Storage, WriteFile};
 use icecore::testing::SimStorage;
 use icecore::{
     Archive, Density, DensityRule, Durability, Error, ErrorKind, Maintenance, MergeOptions, Observer,
@@ -318,6 +318,9 @@ impl Storage for Troubled {
     fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, Error> {
         self.0.read(path)
     }
+    fn open(&self, path: &Path) -> Result<Option<Box<dyn ReadFile>>, Error> {
+        self.0.open(path)
+    }
     fn map(&self, path: &Path, access: Access) -> Result<Mapping, Error> {
         self.0.map(path, access)
     }
@@ -335,6 +338,9 @@ impl Storage for Troubled {
     }
     fn lock(&self, dir: &Path) -> Result<DirLock, Error> {
         self.0.lock(dir)
+    }
+    fn is_locked(&self, dir: &Path) -> Result<bool, Error> {
+        self.0.is_locked(dir)
     }
 }
 

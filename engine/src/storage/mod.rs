@@ -34,8 +34,11 @@ pub trait Storage: Send + Sync + fmt::Debug + 'static {
     /// Opens an existing file, cuts it to `len` bytes and goes on writing at its end.
     fn append(&self, path: &Path, len: u64) -> Result<Box<dyn WriteFile>, Error>;
 
-    /// Reads a whole small file (manifest, log) into memory; `None` where there is none.
+    /// Reads a whole small file (manifest, log, small accessor) into memory; `None` where there is none.
     fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, Error>;
+
+    /// Opens a file for reading that another process may append to or replace; `None` where there is none.
+    fn open(&self, path: &Path) -> Result<Option<Box<dyn ReadFile>>, Error>;
 
     /// Maps a file that nobody writes any more.
     ///
@@ -60,6 +63,9 @@ pub trait Storage: Send + Sync + fmt::Debug + 'static {
     /// # Errors
     /// [`Error::Locked`] when another holder has it, in this process or another.
     fn lock(&self, dir: &Path) -> Result<DirLock, Error>;
+
+    /// Whether somebody holds the writer's lock of a directory.
+    fn is_locked(&self, dir: &Path) -> Result<bool, Error>;
 }
 
 /// A file being written, from its end only.
@@ -69,6 +75,23 @@ pub trait WriteFile: Write + Send {
     /// After a failure the bytes may be lost although a later sync succeeds, so the caller must not retry
     /// (Rebello et al., ATC '20): it refuses further writes.
     fn sync(&mut self) -> Result<(), Error>;
+}
+
+/// An open file, read by position. Its bytes stay until it is dropped, whatever happens to its name.
+pub trait ReadFile: Send + Sync {
+    /// The length in bytes now.
+    fn len(&self) -> Result<u64, Error>;
+
+    /// Whether it has no byte now.
+    fn is_empty(&self) -> Result<bool, Error> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Fills `buf` from `offset` and returns how many bytes there were: fewer than asked for at the end of the file.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error>;
+
+    /// Whether `path` names this very file and not one that took its place.
+    fn is_at(&self, path: &Path) -> Result<bool, Error>;
 }
 
 /// A temporary file: appended to, then read back.

@@ -2,14 +2,20 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
-use super::{Access, DirLock, Mapping, SpoolFile, Storage, WriteFile};
+use super::{Access, DirLock, Mapping, ReadFile, SpoolFile, Storage, WriteFile};
 use crate::error::{Error, Operation};
 
 /// The file that carries a directory's lock. It stays when the lock is gone: removing it would let two hold it.
 const LOCK: &str = "LOCK";
+
+/// How often a lock that is held is tried, and how long to wait in between.
+const LOCK_TRIES: u32 = 5;
+const LOCK_PAUSE: Duration = Duration::from_millis(4);
 
 /// What a [`WriteFile`] collects before it bothers the system: large enough that a write call costs nothing beside
 /// the copying, small enough that a merge of a dozen outputs stays within its bound.
@@ -83,6 +89,13 @@ impl Storage for OsStorage {
         found(Operation::Read, path, fs::read(path))
     }
 
+    fn open(&self, path: &Path) -> Result<Option<Box<dyn ReadFile>>, Error> {
+        let Some(file) = found(Operation::Open, path, File::open(path))? else { return Ok(None) };
+        let metadata = at(Operation::Open, path, file.metadata())?;
+        let identity = (metadata.dev(), metadata.ino());
+        Ok(Some(Box::new(OsReadFile { path: path.to_owned(), file, identity })))
+    }
+
     fn map(&self, path: &Path, access: Access) -> Result<Mapping, Error> {
         let Some(file) = found(Operation::Open, path, File::open(path))? else {
             return Err(Error::Missing { path: path.to_owned() });
@@ -115,9 +128,27 @@ impl Storage for OsStorage {
         let file = at(Operation::Lock, &path, options)?;
         // The lock belongs to this opening of the file, so that a second handle in the same process is refused too. The
         // kernel releases it with the process, however that ends.
-        match file.try_lock() {
-            Ok(()) => Ok(DirLock::new(file)),
-            Err(TryLockError::WouldBlock) => Err(Error::Locked { path }),
+        let mut tries = 1;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(DirLock::new(file)),
+                // Whoever looks whether a writer is there holds a shared lock for a moment.
+                Err(TryLockError::WouldBlock) if tries < LOCK_TRIES => thread::sleep(LOCK_PAUSE),
+                Err(TryLockError::WouldBlock) => return Err(Error::Locked { path }),
+                Err(TryLockError::Error(source)) => {
+                    return Err(Error::Io { operation: Operation::Lock, path, source });
+                }
+            }
+            tries += 1;
+        }
+    }
+
+    fn is_locked(&self, dir: &Path) -> Result<bool, Error> {
+        let path = dir.join(LOCK);
+        let Some(file) = found(Operation::Lock, &path, File::open(&path))? else { return Ok(false) };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
             Err(TryLockError::Error(source)) => Err(Error::Io { operation: Operation::Lock, path, source }),
         }
     }
@@ -170,6 +201,38 @@ impl WriteFile for OsFile {
         at(Operation::Sync, &self.path, synced)?;
         self.resized = false;
         Ok(())
+    }
+}
+
+/// A file that is read by position.
+struct OsReadFile {
+    path: PathBuf,
+    file: File,
+    /// Device and inode. No other file gets this number while this one is open.
+    identity: (u64, u64),
+}
+
+impl ReadFile for OsReadFile {
+    fn len(&self) -> Result<u64, Error> {
+        Ok(at(Operation::Read, &self.path, self.file.metadata())?.len())
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        let mut filled = 0;
+        while filled < buf.len() {
+            match self.file.read_at(&mut buf[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return at(Operation::Read, &self.path, Err(error)),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn is_at(&self, path: &Path) -> Result<bool, Error> {
+        let there = found(Operation::Open, path, fs::metadata(path))?;
+        Ok(there.is_some_and(|there| (there.dev(), there.ino()) == self.identity))
     }
 }
 

@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 
 use super::disk::{Disk, Entry, Fault, Film, Node, Outcome};
 use crate::error::{Error, Operation};
-use crate::storage::{Access, DirLock, Mapping, SpoolFile, Storage, WriteFile};
+use crate::storage::{Access, DirLock, Mapping, ReadFile, SpoolFile, Storage, WriteFile};
 
 /// What a file collects before it pushes to the simulated system: small, so that a test sees many write operations.
 const WRITE_BUFFER: usize = 16 << 10;
@@ -230,6 +230,15 @@ impl Storage for SimStorage {
         Ok(disk.file(path).map(|node| disk.node(node).bytes.clone()))
     }
 
+    fn open(&self, path: &Path) -> Result<Option<Box<dyn ReadFile>>, Error> {
+        let mut disk = self.0.lock();
+        at(Operation::Open, path, disk.step().check())?;
+        let file = |node| -> Box<dyn ReadFile> {
+            Box::new(SimReadFile { disk: Arc::clone(&self.0), path: path.to_owned(), node })
+        };
+        Ok(disk.file(path).map(file))
+    }
+
     fn map(&self, path: &Path, _: Access) -> Result<Mapping, Error> {
         let mut disk = self.0.lock();
         at(Operation::Read, path, disk.step().check())?;
@@ -284,6 +293,12 @@ impl Storage for SimStorage {
         }
         Ok(DirLock::new(Held { disk: Arc::clone(&self.0), dir: dir.to_owned() }))
     }
+
+    fn is_locked(&self, dir: &Path) -> Result<bool, Error> {
+        let mut disk = self.0.lock();
+        at(Operation::Lock, dir, disk.step().check())?;
+        Ok(disk.locks.contains(dir))
+    }
 }
 
 /// A lock while it is held.
@@ -295,6 +310,37 @@ struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.disk.lock().locks.remove(&self.dir);
+    }
+}
+
+/// A file that is read by position.
+struct SimReadFile {
+    disk: Arc<Mutex<Disk>>,
+    path: PathBuf,
+    node: u64,
+}
+
+impl ReadFile for SimReadFile {
+    fn len(&self) -> Result<u64, Error> {
+        let mut disk = self.disk.lock();
+        at(Operation::Read, &self.path, disk.step().check())?;
+        Ok(disk.node(self.node).bytes.len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        let mut disk = self.disk.lock();
+        at(Operation::Read, &self.path, disk.step().check())?;
+        let bytes = &disk.node(self.node).bytes;
+        let rest = bytes.get(offset as usize..).unwrap_or_default();
+        let len = rest.len().min(buf.len());
+        buf[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
+    }
+
+    fn is_at(&self, path: &Path) -> Result<bool, Error> {
+        let mut disk = self.disk.lock();
+        at(Operation::Open, path, disk.step().check())?;
+        Ok(disk.file(path) == Some(self.node))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The write-ahead log: every committed block, in order, until segments hold it.
 //!
 //! A log is a sequence of numbered files. [`WalWriter`] appends to the last one; the others are sealed.
-//! [`WalReader`] checks a whole file before it yields the first record. The manifest names the first and the last
+//! [`WalReader`] checks a whole file before it yields the first record; [`WalFollower`] reads one that grows. The manifest names the first and the last
 //! file, so that a missing one is noticed. `FORMAT.md` has the tables, `record` is their one home in code.
 //!
 //! ```text
@@ -41,10 +41,12 @@
 //! The cost of the judgement is one pass over the bytes behind the bad record, with a checksum of 24 bytes at
 //! those offsets where the fields make sense.
 
+mod follower;
 mod reader;
 mod record;
 mod writer;
 
+pub(crate) use follower::{LogBlock, LogEvent, WalFollower};
 pub(crate) use reader::{Position, Tail, WalReader};
 pub(crate) use record::{ChangeRef, FILE_HEADER_LEN, Record, RecordRef};
 pub(crate) use writer::WalWriter;

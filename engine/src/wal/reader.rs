@@ -21,7 +21,7 @@ pub(crate) enum Tail {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     /// The length to which the file is cut: the torn tail and an end record go.
-    pub(super) len: u64,
+    pub(crate) len: u64,
     /// Whether the file already says that all its records are durable.
     pub(super) marked: bool,
 }
@@ -35,8 +35,9 @@ pub(crate) struct WalReader<'a> {
     /// The file without its torn tail.
     bytes: &'a [u8],
     salt: Salt,
-    durable: usize,
     position: Position,
+    /// How far the file says that it was synced.
+    durable: usize,
 }
 
 impl<'a> WalReader<'a> {
@@ -49,12 +50,7 @@ impl<'a> WalReader<'a> {
     /// [`Error::Damaged`] with the offset of the first record that does not hold; [`Error::Unsupported`] for a version
     /// of the format that this build does not read.
     pub(crate) fn open(path: &'a Path, bytes: &'a [u8], sequence: u64, tail: Tail) -> Result<Self, Error> {
-        let salt = check_file_header(bytes, sequence).map_err(|bad| match bad {
-            BadHeader::Damaged { offset, reason } => Bad { offset, reason }.in_file(path),
-            BadHeader::Version(found) => {
-                Error::Unsupported { path: path.to_owned(), found, supported: u64::from(VERSION) }
-            }
-        })?;
+        let salt = check_file_header(bytes, sequence).map_err(|bad| bad_header(bad, path))?;
         let walk = Walk::over(bytes, salt).map_err(|bad| bad.in_file(path))?;
         if let Some(bad) = walk.bad
             && (tail == Tail::Sealed || was_durable(bytes, bad.offset, salt))
@@ -66,7 +62,7 @@ impl<'a> WalReader<'a> {
         }
         let durable = if tail == Tail::Sealed { walk.len } else { walk.durable.min(walk.len) };
         let position = Position { len: walk.len as u64, marked: walk.records_end <= durable };
-        Ok(Self { path, bytes: &bytes[..walk.len], salt, durable, position })
+        Ok(Self { path, bytes: &bytes[..walk.len], salt, position, durable })
     }
 
     /// Where a writer goes on, if this is the last file.
@@ -74,16 +70,14 @@ impl<'a> WalReader<'a> {
         self.position
     }
 
+    /// How many bytes of sound records the file does not say were synced.
+    pub(crate) fn unmarked(&self) -> u64 {
+        if self.position.marked { 0 } else { (self.bytes.len() - self.durable) as u64 }
+    }
+
     /// All records, in order: what recovery replays.
     pub(crate) fn records(&self) -> Records<'a> {
         Records { reader: *self, offset: FILE_HEADER_LEN, end: self.bytes.len() }
-    }
-
-    /// The records that are known to be durable, in order: what another process may show while the writer writes.
-    ///
-    /// A prefix of [`WalReader::records`], up to the last sync that the file tells of.
-    pub(crate) fn durable_records(&self) -> Records<'a> {
-        Records { end: self.durable, ..self.records() }
     }
 }
 
@@ -117,6 +111,16 @@ impl Iterator for Records<'_> {
             }
         }
         None
+    }
+}
+
+/// The error for a file whose header is not the expected one.
+pub(super) fn bad_header(bad: BadHeader, path: &Path) -> Error {
+    match bad {
+        BadHeader::Damaged { offset, reason } => Bad { offset, reason }.in_file(path),
+        BadHeader::Version(found) => {
+            Error::Unsupported { path: path.to_owned(), found, supported: u64::from(VERSION) }
+        }
     }
 }
 

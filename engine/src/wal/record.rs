@@ -32,7 +32,8 @@ const KIND_AT: usize = 20;
 const DURABLE_AT: usize = 24;
 
 const ROOT_AT: usize = 8;
-const CHANGES_AT: usize = 40;
+/// Where the changes of a block begin in its body.
+pub(super) const CHANGES_AT: usize = 40;
 
 const _: () = assert!(FILE_SUM_AT + 8 == FILE_HEADER_LEN && DURABLE_AT + 8 == RECORD_HEADER_LEN);
 
@@ -103,6 +104,12 @@ pub(crate) struct ChangeRef<'a> {
 impl<'a> From<&'a Change> for ChangeRef<'a> {
     fn from(change: &'a Change) -> Self {
         Self { domain: change.domain, key: &change.key, value: change.value.as_deref() }
+    }
+}
+
+impl From<ChangeRef<'_>> for Change {
+    fn from(change: ChangeRef<'_>) -> Self {
+        Self { domain: change.domain, key: change.key.to_vec(), value: change.value.map(<[u8]>::to_vec) }
     }
 }
 
@@ -179,24 +186,36 @@ impl Kind {
     }
 }
 
-fn decode_block(body: &[u8]) -> Option<BlockRecord> {
-    let (height, root) = (u64_at(body, 0)?, array32_at(body, ROOT_AT)?);
-    let (mut changes, mut offset) = (Vec::new(), CHANGES_AT);
+/// The height and the root of a block, which its body begins with.
+pub(super) fn block_head(body: &[u8]) -> Option<(BlockNumber, [u8; 32])> {
+    Some((u64_at(body, 0)?, array32_at(body, ROOT_AT)?))
+}
+
+/// Shows the changes of a block one by one, without copying any. `None`: no writer of this version wrote the body.
+pub(crate) fn for_each_change<'b>(body: &'b [u8], mut show: impl FnMut(ChangeRef<'b>)) -> Option<()> {
+    let mut offset = CHANGES_AT;
     while offset < body.len() {
-        changes.push(take_change(body, &mut offset)?);
+        show(take_change(body, &mut offset)?);
     }
+    Some(())
+}
+
+fn decode_block(body: &[u8]) -> Option<BlockRecord> {
+    let (height, root) = block_head(body)?;
+    let mut changes = Vec::new();
+    for_each_change(body, |change| changes.push(Change::from(change)))?;
     Some(BlockRecord { height, root, changes })
 }
 
-fn take_change(body: &[u8], offset: &mut usize) -> Option<Change> {
+fn take_change<'b>(body: &'b [u8], offset: &mut usize) -> Option<ChangeRef<'b>> {
     let domain = u16::try_from(take_varint(body, offset)?).ok()?;
     let key_len = take_varint(body, offset)?;
-    let key = take_bytes(body, offset, key_len)?.to_vec();
+    let key = take_bytes(body, offset, key_len)?;
     let value = match take_varint(body, offset)? {
         0 => None,
-        len_and_one => Some(take_bytes(body, offset, len_and_one - 1)?.to_vec()),
+        len_and_one => Some(take_bytes(body, offset, len_and_one - 1)?),
     };
-    Some(Change { domain, key, value })
+    Some(ChangeRef { domain, key, value })
 }
 
 fn take_bytes<'a>(body: &'a [u8], offset: &mut usize, len: u64) -> Option<&'a [u8]> {
@@ -267,7 +286,7 @@ pub(super) struct RecordHeader {
     pub(super) kind: Kind,
     /// Every byte of the file before this offset was synced when the record was written.
     pub(super) durable: u64,
-    body_sum: u64,
+    pub(super) body_sum: u64,
 }
 
 impl RecordHeader {
@@ -275,13 +294,18 @@ impl RecordHeader {
     ///
     /// Cheapest first, because the search behind a bad record asks this at every offset.
     pub(super) fn at(file: &[u8], offset: usize, salt: Salt) -> Option<Self> {
-        let bytes = file.get(offset..offset.checked_add(RECORD_HEADER_LEN)?)?;
+        Self::parse(file.get(offset..)?, offset as u64, salt)
+    }
+
+    /// The same from the bytes that begin at `offset` of the file.
+    pub(super) fn parse(bytes: &[u8], offset: u64, salt: Salt) -> Option<Self> {
+        let bytes = bytes.get(..RECORD_HEADER_LEN)?;
         let kind = Kind::from_code(u32_at(bytes, KIND_AT)?)?;
         let durable = u64_at(bytes, DURABLE_AT)?;
-        if durable < FILE_HEADER_LEN as u64 || durable > offset as u64 {
+        if durable < FILE_HEADER_LEN as u64 || durable > offset {
             return None;
         }
-        let sum = header_sum(bytes, offset as u64, salt);
+        let sum = header_sum(bytes, offset, salt);
         let sound = u64_at(bytes, HEADER_SUM_AT)? == sum;
         let (len, body_sum) = (u32_at(bytes, LEN_AT)?, u64_at(bytes, BODY_SUM_AT)?);
         (sound && (kind.is_record() || len == 0)).then_some(Self { len, kind, durable, body_sum })
@@ -289,8 +313,13 @@ impl RecordHeader {
 
     /// Whether these bytes are the body.
     pub(super) fn fits(&self, body: &[u8]) -> bool {
-        crc64(body) == self.body_sum
+        is_body(body, self.body_sum)
     }
+}
+
+/// Whether a body has this checksum.
+pub(super) fn is_body(body: &[u8], sum: u64) -> bool {
+    crc64(body) == sum
 }
 
 /// The place is mixed in by an odd multiplier, as in the pages of a segment: a bijection, so two places of a file

@@ -1,0 +1,230 @@
+//! Following an archive that another process may be writing: what a [`Reader`](crate::Reader) opens, and how it goes on.
+//!
+//! A manifest is one file under one name, replaced as a whole; the log only grows. So nothing is new as long as the name
+//! stands for the file that was read and the log has the length it had. What is new is added to what is there: segments
+//! that both manifests name are taken over, and the log is read from where it was left.
+//!
+//! A writer may replace the manifest, and remove what the former one named, while a reader takes hold of the files. What
+//! is held by then is kept, and only the difference is opened again, so a reader gets there however fast the writer is.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use icecore_segments::step::{BlockNumber, Step};
+
+use crate::error::Error;
+use crate::layout;
+use crate::live::{Directory, LiveSegment};
+use crate::log_tail::{LogTail, NewTail};
+use crate::manifest::{Manifest, SegmentRecord};
+use crate::recovery;
+use crate::storage::{ReadFile, Storage};
+use crate::version::{LogFault, SegmentSet, Version, by_domain};
+use crate::wal::{LogEvent, WalFollower};
+
+/// How far a reader has followed an archive.
+pub(crate) struct Follower {
+    directory: Directory,
+    manifest: Manifest,
+    manifest_file: Box<dyn ReadFile>,
+    /// The last log file that was read; `None` when the log must be read from its beginning.
+    log: Option<WalFollower>,
+    /// The newest block in the log, and so what the next one must be above.
+    log_head: Option<BlockNumber>,
+}
+
+/// What the files are at one moment.
+struct Held {
+    segments: SegmentSet,
+    /// Those that were not held before.
+    fresh: Vec<Arc<LiveSegment>>,
+    is_missing: bool,
+}
+
+impl Follower {
+    /// Opens the archive at `path`.
+    pub(crate) fn open(storage: &Arc<dyn Storage>, path: &Path) -> Result<(Directory, Self, Version), Error> {
+        let (manifest, manifest_file) = Manifest::open(&**storage, path)?;
+        let directory = recovery::directory(storage, path, &manifest);
+        let mut follower =
+            Self { directory: directory.clone(), manifest, manifest_file, log: None, log_head: None };
+        let nothing = follower.empty_version();
+        let version = follower.catch_up(&nothing)?;
+        Ok((directory, follower, version))
+    }
+
+    /// What the archive is now, if that is not `before`, which is what the last call gave.
+    ///
+    /// # Cost
+    /// Two system calls when nothing is new; else what is new is read.
+    pub(crate) fn refresh(&mut self, before: &Version) -> Result<Option<Version>, Error> {
+        let log_is_read = match &self.log {
+            Some(log) => !log.has_news()?,
+            None => false,
+        };
+        if log_is_read && self.is_current()? {
+            return Ok(None);
+        }
+        // After a failure it is not known how far the log was taken over.
+        let version = self.catch_up(before).inspect_err(|_| self.log = None)?;
+        Ok(Some(version))
+    }
+
+    fn empty_version(&self) -> Version {
+        Version {
+            segments: Arc::new(by_domain(self.directory.config.domains.len(), [])),
+            tables: Vec::new(),
+            log: Some(Arc::new(LogTail::new(Arc::clone(&self.directory.config)))),
+            log_fault: None,
+            first: None,
+            head: None,
+            emitted_head: None,
+        }
+    }
+
+    /// Whether the manifest that was read is still the archive's.
+    pub(crate) fn is_current(&self) -> Result<bool, Error> {
+        self.manifest_file.is_at(&self.directory.path.join(layout::MANIFEST))
+    }
+
+    /// Reads the manifest again; `false` when it is the one that was read.
+    fn reload(&mut self) -> Result<bool, Error> {
+        if self.is_current()? {
+            return Ok(false);
+        }
+        let (manifest, file) = Manifest::open(&*self.directory.storage, &self.directory.path)?;
+        if manifest.config != self.manifest.config {
+            // Another archive took the place of this one.
+            return Err(Error::Replaced { path: self.directory.path.clone() });
+        }
+        (self.manifest, self.manifest_file) = (manifest, file);
+        Ok(true)
+    }
+
+    fn catch_up(&mut self, before: &Version) -> Result<Version, Error> {
+        let mut known = Arc::clone(&before.segments);
+        self.reload()?;
+        loop {
+            let held = self.hold_segments(&known);
+            // What was removed meanwhile, or has another file under its name by now, no longer stands in the manifest.
+            if !self.is_current()? && (held.is_missing || held.fresh.iter().any(|s| s.kv.check().is_err())) {
+                self.reload()?;
+                let lost = |s: &Arc<LiveSegment>| {
+                    held.fresh.iter().any(|f| Arc::ptr_eq(f, s) && f.kv.check().is_err())
+                };
+                let kept = held.segments.iter().flatten().filter(|segment| !lost(segment)).cloned();
+                known = Arc::new(by_domain(held.segments.len(), kept));
+                continue;
+            }
+            let mut version = Version { segments: Arc::new(held.segments), ..self.empty_version() };
+            version.emitted_head = self.manifest.emitted_head;
+            match self.follow_log(before, &mut version) {
+                Err(Error::Missing { .. }) if self.reload()? => {
+                    (known, self.log) = (Arc::clone(&version.segments), None);
+                }
+                Err(error) => {
+                    // What is in segments can be read without the log; what is not cannot.
+                    version.log_fault = Some(LogFault::of(error)?);
+                    version.set_log(LogTail::new(Arc::clone(&self.directory.config)), &self.manifest);
+                    self.log = None;
+                    return Ok(version);
+                }
+                Ok(()) => return Ok(version),
+            }
+        }
+    }
+
+    /// Takes hold of the segments of the manifest, and takes over those of `known` that it names.
+    fn hold_segments(&self, known: &SegmentSet) -> Held {
+        let mut held = Held { segments: vec![Vec::new(); known.len()], fresh: Vec::new(), is_missing: false };
+        for record in &self.manifest.segments {
+            let domain = record.domain.index();
+            let segment = self.hold(&known[domain], record, &mut held);
+            held.segments[domain].push(segment);
+        }
+        held
+    }
+
+    fn hold(&self, known: &[Arc<LiveSegment>], record: &SegmentRecord, held: &mut Held) -> Arc<LiveSegment> {
+        let place = known.binary_search_by_key(&record.steps, |segment| segment.record.steps);
+        let former = place.ok().map(|at| &known[at]);
+        if let Some(same) = former.filter(|former| former.record == *record) {
+            return Arc::clone(same);
+        }
+        let mut missing = |error: Error| held.is_missing |= matches!(error, Error::Missing { .. });
+        let segment = match former.filter(|former| former.record.kv == record.kv) {
+            Some(former) => former.hold_changed(&self.directory, record.clone(), &mut missing),
+            None => LiveSegment::hold(&self.directory, record.clone(), &mut missing),
+        };
+        let segment = Arc::new(segment);
+        held.fresh.push(Arc::clone(&segment));
+        segment
+    }
+
+    /// Brings `version` to the end of the log, from where `before` left it if the manifest still names that file.
+    fn follow_log(&mut self, before: &Version, version: &mut Version) -> Result<(), Error> {
+        let (first, last) = (self.manifest.wal_first, self.manifest.wal_last);
+        let goes_on = self.log.take().filter(|log| first <= log.sequence() && log.sequence() <= last);
+        let is_new = goes_on.is_none();
+        let mut tail = match &before.log {
+            Some(log) if !is_new => NewTail::from_step(log, self.manifest.emitted_to),
+            _ => {
+                self.log_head = None;
+                NewTail::from_step(&LogTail::new(Arc::clone(&self.directory.config)), Step(0))
+            }
+        };
+        let mut log = match goes_on {
+            Some(log) => log,
+            None => self.open_log(first)?,
+        };
+        loop {
+            let is_sealed = log.sequence() < last;
+            for event in log.advance(is_sealed)? {
+                self.apply(event, &mut tail)?;
+            }
+            if !is_sealed {
+                break;
+            }
+            log = self.open_log(log.sequence() + 1)?;
+        }
+        self.log = Some(log);
+        version.set_log(tail.finish(), &self.manifest);
+        Ok(())
+    }
+
+    fn open_log(&self, sequence: u64) -> Result<WalFollower, Error> {
+        let path = layout::wal_file(&self.directory.path, sequence);
+        let opened = WalFollower::open(&*self.directory.storage, &path, sequence)?;
+        opened.ok_or(Error::Missing { path })
+    }
+
+    fn apply(&mut self, event: LogEvent, tail: &mut NewTail) -> Result<(), Error> {
+        match event {
+            LogEvent::Unwind { to } => {
+                self.log_head = self.log_head.map(|head| head.min(to));
+                tail.unwind(to);
+            }
+            LogEvent::Block(block) => {
+                if self.log_head.is_some_and(|head| block.height <= head) {
+                    return Err(block.damaged("a block does not rise above the one before"));
+                }
+                self.log_head = Some(block.height);
+                if self.directory.config.step_len.step_of(block.height) >= self.manifest.emitted_to {
+                    tail.push(block)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Version {
+    /// Takes the blocks of a log, and the heights that follow from it and from the manifest.
+    fn set_log(&mut self, log: LogTail, manifest: &Manifest) {
+        let first = manifest.first_block.or(log.first());
+        self.first = first.map(|first| first.max(manifest.pruned_before));
+        self.head = log.newest_block(BlockNumber::MAX).map(|(height, _)| height).or(manifest.emitted_head);
+        self.emitted_head = manifest.emitted_head;
+        self.log = Some(Arc::new(log));
+    }
+}

@@ -1,0 +1,316 @@
+//! Follows a log file that a writer of another process may be appending to.
+//!
+//! What [`WalReader`](super::WalReader) is to recovery this is to readers: it goes from record to record by their headers and
+//! keeps where each block lies, so that a lookup reads the blocks and opening does not. What it yields is what recovery
+//! would find in the file at that moment, whether or not it was synced: a reader sees every block that was handed to the
+//! system, in every mode of durability and with no writer left.
+//!
+//! Bodies before the last offset that some record calls durable are checked when they are read, as pages are. Those
+//! behind it may be torn, so they are checked here, and the first that does not hold ends the file. A file that looks
+//! damaged may have been met in the midst of a recovery, which cuts and appends, so it is looked at again before that is
+//! said.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use icecore_segments::step::BlockNumber;
+
+use super::reader::bad_header;
+use super::record::{
+    CHANGES_AT, FILE_HEADER_LEN, Kind, RECORD_HEADER_LEN, RecordHeader, Salt, block_head, check_file_header,
+    for_each_change, is_body,
+};
+use super::{ChangeRef, Record};
+use crate::error::Error;
+use crate::storage::{ReadFile, Storage};
+
+/// Bytes read at once where headers are looked for: a header and, of small blocks, all.
+const WINDOW: usize = 4096;
+
+/// How often a file that looks damaged is looked at before it is said to be.
+const LOOKS: u32 = 4;
+
+/// How long to wait between two looks.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+
+/// A log file, read up to a record.
+pub(crate) struct WalFollower {
+    path: Arc<Path>,
+    file: Arc<dyn ReadFile>,
+    sequence: u64,
+    salt: Salt,
+    seen: Seen,
+    /// The length of the file when it was last read.
+    len: u64,
+}
+
+/// How far a file was read.
+#[derive(Clone, Copy)]
+struct Seen {
+    /// Where the next record begins.
+    end: u64,
+    /// The furthest offset that a record calls durable.
+    durable: u64,
+    /// Whether the end record was met.
+    ended: bool,
+}
+
+/// A block in a log file.
+#[derive(Clone)]
+pub(crate) struct LogBlock {
+    pub(crate) height: BlockNumber,
+    pub(crate) root: [u8; 32],
+    path: Arc<Path>,
+    file: Arc<dyn ReadFile>,
+    body_at: u64,
+    body_len: u32,
+    body_sum: u64,
+}
+
+/// What a record says.
+pub(crate) enum LogEvent {
+    /// A block was committed.
+    Block(LogBlock),
+    /// The blocks above a height were forgotten.
+    Unwind {
+        /// The new head.
+        to: BlockNumber,
+    },
+}
+
+/// The first place where something does not hold.
+struct Bad {
+    offset: u64,
+    reason: &'static str,
+}
+
+impl WalFollower {
+    /// Opens the file with this number; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for a header that is not that of the file, [`Error::Unsupported`] for a newer format.
+    pub(crate) fn open(storage: &dyn Storage, path: &Path, sequence: u64) -> Result<Option<Self>, Error> {
+        let Some(file) = storage.open(path)? else { return Ok(None) };
+        let mut header = [0; FILE_HEADER_LEN];
+        let read = file.read_at(0, &mut header)?;
+        let salt = check_file_header(&header[..read], sequence).map_err(|bad| bad_header(bad, path))?;
+        let start = FILE_HEADER_LEN as u64;
+        let seen = Seen { end: start, durable: start, ended: false };
+        Ok(Some(Self { path: Arc::from(path), file: Arc::from(file), sequence, salt, seen, len: 0 }))
+    }
+
+    /// The number of the file.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Whether the file changed since it was last read.
+    pub(crate) fn has_news(&self) -> Result<bool, Error> {
+        Ok(self.file.len()? != self.len)
+    }
+
+    /// Reads on from where the last call ended. `is_sealed`: the manifest names a successor, so the file must be whole.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where what was once durable does not hold; nothing is taken of the file then.
+    pub(crate) fn advance(&mut self, is_sealed: bool) -> Result<Vec<LogEvent>, Error> {
+        let mut looks = 1;
+        loop {
+            let mut events = Vec::new();
+            match self.look(is_sealed, &mut events)? {
+                Ok(seen) => {
+                    self.seen = seen;
+                    return Ok(events);
+                }
+                Err(bad) if looks == LOOKS => {
+                    return Err(Error::Damaged {
+                        path: self.path.to_path_buf(),
+                        offset: bad.offset,
+                        reason: bad.reason,
+                    });
+                }
+                Err(_) => thread::sleep(BETWEEN_LOOKS),
+            }
+            looks += 1;
+        }
+    }
+
+    fn look(&mut self, is_sealed: bool, events: &mut Vec<LogEvent>) -> Result<Result<Seen, Bad>, Error> {
+        self.len = self.file.len()?;
+        let (mut seen, mut bad) = (self.seen, None);
+        // Where each event's record begins and ends.
+        let mut places = Vec::new();
+        let mut window = Window { start: 0, bytes: Vec::new() };
+        while !seen.ended && seen.end < self.len {
+            let at = seen.end;
+            match self.record_at(at, &mut window, &mut seen)? {
+                Ok(Some(event)) => {
+                    events.push(event);
+                    places.push((at, seen.end));
+                }
+                Ok(None) => {}
+                Err(reason) => {
+                    bad = Some(Bad { offset: at, reason });
+                    break;
+                }
+            }
+        }
+        if let Some((first, offset)) = self.first_torn(events, &places, seen.durable)? {
+            events.truncate(first);
+            seen = Seen { end: offset, ended: false, ..seen };
+            bad = Some(Bad { offset, reason: "record checksum" });
+        }
+        let end = seen.end;
+        Ok(match bad {
+            Some(bad) if is_sealed || bad.offset < seen.durable || self.was_durable(&bad)? => Err(bad),
+            None if is_sealed && !seen.ended => Err(Bad { offset: end, reason: "no end record" }),
+            _ => Ok(seen),
+        })
+    }
+
+    /// Reads the record at an offset and moves `seen` behind it; `None` for one that replay has nothing to learn from.
+    fn record_at(
+        &self,
+        at: u64,
+        window: &mut Window,
+        seen: &mut Seen,
+    ) -> Result<Result<Option<LogEvent>, &'static str>, Error> {
+        let bytes = window.at(&*self.file, at, RECORD_HEADER_LEN + CHANGES_AT)?;
+        let Some(header) = RecordHeader::parse(bytes, at, self.salt) else { return Ok(Err("record header")) };
+        let body_at = at + RECORD_HEADER_LEN as u64;
+        let end = body_at + u64::from(header.len);
+        if end > self.len {
+            return Ok(Err("record runs past the end"));
+        }
+        if header.durable < seen.durable {
+            return Ok(Err("a record knows of fewer durable bytes than the one before"));
+        }
+        let body = &bytes[RECORD_HEADER_LEN..];
+        let event = match header.kind {
+            Kind::Block => match block_head(body).filter(|_| header.len as usize >= CHANGES_AT) {
+                None => return Ok(Err("a field of a record")),
+                Some((height, root)) => Some(LogEvent::Block(LogBlock {
+                    height,
+                    root,
+                    path: Arc::clone(&self.path),
+                    file: Arc::clone(&self.file),
+                    body_at,
+                    body_len: header.len,
+                    body_sum: header.body_sum,
+                })),
+            },
+            Kind::Unwind => {
+                let body = body.get(..header.len as usize).filter(|body| header.fits(body));
+                match body.and_then(|body| Kind::Unwind.decode_body(body)) {
+                    Some(Record::Unwind { to }) => Some(LogEvent::Unwind { to }),
+                    _ => return Ok(Err("record checksum")),
+                }
+            }
+            Kind::Mark => None,
+            Kind::End if end == self.len => {
+                // A writer that comes back to the file goes on in the place of the end record.
+                *seen = Seen { ended: true, durable: header.durable, ..*seen };
+                return Ok(Ok(None));
+            }
+            Kind::End => return Ok(Err("bytes after the end record")),
+        };
+        *seen = Seen { end, durable: header.durable, ended: false };
+        Ok(Ok(event))
+    }
+
+    /// The first block that ends after the durable bytes and is not whole: its number and its offset.
+    fn first_torn(
+        &self,
+        events: &[LogEvent],
+        places: &[(u64, u64)],
+        durable: u64,
+    ) -> Result<Option<(usize, u64)>, Error> {
+        let mut body = Vec::new();
+        for (number, (event, (start, end))) in events.iter().zip(places).enumerate() {
+            if let LogEvent::Block(block) = event
+                && *end > durable
+                && !block.read(&mut body)?
+            {
+                return Ok(Some((number, *start)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether any sound record header after a bad place says that the byte there was synced.
+    fn was_durable(&self, bad: &Bad) -> Result<bool, Error> {
+        let mut rest = vec![0; (self.len - bad.offset) as usize];
+        let read = self.file.read_at(bad.offset, &mut rest)?;
+        rest.truncate(read);
+        let says_so = |at: usize| {
+            let header = RecordHeader::parse(&rest[at..], bad.offset + at as u64, self.salt);
+            header.is_some_and(|header| header.durable > bad.offset)
+        };
+        Ok((1..rest.len()).any(says_so))
+    }
+}
+
+impl LogBlock {
+    /// Reads the body; `false` when it does not have its checksum.
+    fn read(&self, body: &mut Vec<u8>) -> Result<bool, Error> {
+        body.resize(self.body_len as usize, 0);
+        let read = self.file.read_at(self.body_at, body)?;
+        Ok(read == body.len() && is_body(body, self.body_sum))
+    }
+
+    /// Bytes of the block in its file.
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::from(self.body_len)
+    }
+
+    /// Refuses changes in a domain that the archive does not have.
+    pub(crate) fn check_domains(&self, changes: &[ChangeRef<'_>], domains: usize) -> Result<(), Error> {
+        if changes.iter().all(|change| usize::from(change.domain) < domains) {
+            return Ok(());
+        }
+        Err(self.damaged("a block names an unknown domain"))
+    }
+
+    /// The error for a block that does not fit.
+    pub(crate) fn damaged(&self, reason: &'static str) -> Error {
+        let offset = self.body_at - RECORD_HEADER_LEN as u64;
+        Error::Damaged { path: self.path.to_path_buf(), offset, reason }
+    }
+
+    /// Shows the changes one by one. `body` is a buffer for the bytes of the block.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for a body that does not have its checksum, or that no writer wrote.
+    pub(crate) fn for_each_change<'b>(
+        &self,
+        body: &'b mut Vec<u8>,
+        show: impl FnMut(ChangeRef<'b>),
+    ) -> Result<(), Error> {
+        if !self.read(body)? {
+            return Err(self.damaged("record checksum"));
+        }
+        for_each_change(body, show).ok_or_else(|| self.damaged("a field of a record"))
+    }
+}
+
+/// The part of a file that was read last.
+struct Window {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    /// At least `len` bytes from an offset on, fewer at the end of the file.
+    fn at(&mut self, file: &dyn ReadFile, offset: u64, len: usize) -> Result<&[u8], Error> {
+        let held = self.start..self.start + self.bytes.len() as u64;
+        if offset < held.start || offset + len as u64 > held.end {
+            self.bytes.resize(WINDOW, 0);
+            let read = file.read_at(offset, &mut self.bytes)?;
+            self.bytes.truncate(read);
+            self.start = offset;
+        }
+        Ok(&self.bytes[(offset - self.start) as usize..])
+    }
+}
