@@ -269,10 +269,9 @@ impl Error {
             | Self::UnknownDomain { .. }
             | Self::TooLarge { .. }
             | Self::Options { .. } => ErrorKind::Misuse,
-            Self::Replaced { .. } => ErrorKind::Closed,
             // A full disk must be known as one, or opening again fails as well.
             Self::Poisoned { cause: ErrorKind::NoSpace, .. } => ErrorKind::NoSpace,
-            Self::Poisoned { .. } => ErrorKind::Closed,
+            Self::Poisoned { .. } | Self::Replaced { .. } => ErrorKind::Closed,
         }
     }
 }

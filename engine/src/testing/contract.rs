@@ -16,6 +16,7 @@ pub fn check(storage: &dyn Storage, dir: &Path) {
     creating(storage, &fresh(storage, dir, "creating"));
     appending(storage, &fresh(storage, dir, "appending"));
     mapping(storage, &fresh(storage, dir, "mapping"));
+    following(storage, &fresh(storage, dir, "following"));
     renaming_and_removing(storage, &fresh(storage, dir, "renaming"));
     spooling(storage, &fresh(storage, dir, "spooling"));
     locking(storage, &fresh(storage, dir, "locking"));
@@ -130,6 +131,35 @@ fn mapping(storage: &dyn Storage, dir: &Path) {
     assert_eq!(mapped.as_ref(), [7; 10_000], "the mapping keeps the bytes of the file it was made of");
 }
 
+/// Reading a file that grows and is replaced.
+fn following(storage: &dyn Storage, dir: &Path) {
+    let (path, other) = (dir.join("log"), dir.join("log.new"));
+    assert!(storage.open(&path).expect("asking is no error").is_none());
+    put(storage, &path, b"one");
+    let file = storage.open(&path).expect("a file can be opened").expect("it is there");
+    let read = |offset, len| {
+        let mut bytes = vec![0xAA; len];
+        let read = file.read_at(offset, &mut bytes).expect("an open file can be read");
+        bytes.truncate(read);
+        bytes
+    };
+    assert_eq!(
+        (read(0, 3), read(1, 9), read(3, 4), read(70, 4)),
+        (b"one".into(), b"ne".into(), vec![], vec![])
+    );
+    let mut writer = storage.append(&path, 3).expect("an existing file can be appended to");
+    write(&mut *writer, b"two");
+    writer.sync().expect("a file can be synced");
+    assert_eq!((file.len().expect("a length"), read(2, 9)), (6, b"etwo".to_vec()), "an open file grows");
+    assert!(file.is_at(&path).expect("a name can be compared") && !file.is_at(&other).expect("also none"));
+    put(storage, &other, b"three");
+    storage.rename(&other, &path).expect("a rename replaces");
+    assert!(!file.is_at(&path).expect("a name can be compared"), "another file has the name");
+    assert_eq!(read(0, 9), b"onetwo", "bytes stay without a name");
+    storage.remove(&path).expect("a file can be removed");
+    assert!(!file.is_at(&path).expect("a name that nothing has"));
+}
+
 fn renaming_and_removing(storage: &dyn Storage, dir: &Path) {
     let (a, b) = (dir.join("a"), dir.join("b"));
     assert_io(storage.rename(&a, &b), Operation::Rename, &a);
@@ -177,7 +207,9 @@ fn locking(storage: &dyn Storage, dir: &Path) {
     let inner = dir.join("inner");
     storage.create_dir(&inner).expect("a directory can be created");
     let _other = storage.lock(&inner).expect("each directory has its own");
+    assert!(storage.is_locked(dir).expect("a lock can be looked at"));
     drop(held);
+    assert!(!storage.is_locked(dir).expect("a lock can be looked at"), "looking takes nothing");
     let again = storage.lock(dir).expect("it is free when its holder let go");
     drop(again);
     assert_io(storage.lock(&dir.join("none")), Operation::Lock, &dir.join("none/LOCK"));

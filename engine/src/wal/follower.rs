@@ -157,7 +157,7 @@ impl WalFollower {
                 }
             }
         }
-        if let Some((first, offset)) = self.first_torn(events, &places, seen.durable)? {
+        if let Some((first, offset)) = first_torn(events, &places, seen.durable)? {
             events.truncate(first);
             seen = Seen { end: offset, ended: false, ..seen };
             bad = Some(Bad { offset, reason: "record checksum" });
@@ -220,25 +220,6 @@ impl WalFollower {
         Ok(Ok(event))
     }
 
-    /// The first block that ends after the durable bytes and is not whole: its number and its offset.
-    fn first_torn(
-        &self,
-        events: &[LogEvent],
-        places: &[(u64, u64)],
-        durable: u64,
-    ) -> Result<Option<(usize, u64)>, Error> {
-        let mut body = Vec::new();
-        for (number, (event, (start, end))) in events.iter().zip(places).enumerate() {
-            if let LogEvent::Block(block) = event
-                && *end > durable
-                && !block.read(&mut body)?
-            {
-                return Ok(Some((number, *start)));
-            }
-        }
-        Ok(None)
-    }
-
     /// Whether any sound record header after a bad place says that the byte there was synced.
     fn was_durable(&self, bad: &Bad) -> Result<bool, Error> {
         let mut rest = vec![0; (self.len - bad.offset) as usize];
@@ -293,6 +274,24 @@ impl LogBlock {
         }
         for_each_change(body, show).ok_or_else(|| self.damaged("a field of a record"))
     }
+}
+
+/// The first block that ends after the durable bytes and is not whole: its number and its offset.
+fn first_torn(
+    events: &[LogEvent],
+    places: &[(u64, u64)],
+    durable: u64,
+) -> Result<Option<(usize, u64)>, Error> {
+    let mut body = Vec::new();
+    for (number, (event, (start, end))) in events.iter().zip(places).enumerate() {
+        if let LogEvent::Block(block) = event
+            && *end > durable
+            && !block.read(&mut body)?
+        {
+            return Ok(Some((number, *start)));
+        }
+    }
+    Ok(None)
 }
 
 /// The part of a file that was read last.

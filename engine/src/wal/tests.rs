@@ -204,17 +204,45 @@ fn a_hole_before_a_sound_record_is_torn_unless_it_was_synced() {
 }
 
 #[test]
-fn what_is_durable_is_what_was_synced() {
-    let records = blocks(5);
-    let (disk, writer) = log(&records, |i| i == 2);
-    let durable = |tail| -> Vec<Record> {
-        let bytes = disk.bytes(path());
-        let reader = WalReader::open(path(), &bytes, SEQUENCE, tail).unwrap();
-        reader.durable_records().map(Result::unwrap).collect()
+fn a_follower_yields_each_record_once_and_as_soon_as_it_is_written() {
+    let records = blocks(9);
+    for synced in [0, 0b101, usize::MAX] {
+        let disk = disk();
+        let mut writer = WalWriter::create(&disk, path(), SEQUENCE).unwrap();
+        let mut follower = WalFollower::open(&disk, path(), SEQUENCE).unwrap().unwrap();
+        for (i, record) in records.iter().enumerate() {
+            append(&mut writer, record).unwrap();
+            if synced >> i & 1 == 1 {
+                writer.sync().unwrap();
+            }
+            assert!(follower.has_news().unwrap());
+            assert_eq!(taken(&mut follower, false), records[i..=i]);
+            assert!(!follower.has_news().unwrap());
+            assert_eq!(taken(&mut follower, false), []);
+            assert_eq!(followed(&disk), records[..=i]);
+        }
+        assert!(follower.advance(true).is_err(), "a sealed file has an end record");
+        writer.seal().unwrap();
+        assert_eq!(taken(&mut follower, true), []);
+    }
+}
+
+/// The records that a follower has not yielded yet.
+fn taken(follower: &mut WalFollower, is_sealed: bool) -> Vec<Record> {
+    let record = |event| match event {
+        LogEvent::Unwind { to } => Record::Unwind { to },
+        LogEvent::Block(block) => {
+            let (mut body, mut changes) = (Vec::new(), Vec::new());
+            block.for_each_change(&mut body, |change| changes.push(Change::from(change))).unwrap();
+            Record::Block(BlockRecord { height: block.height, root: block.root, changes })
+        }
     };
-    assert_eq!(durable(Tail::Open), records[..3]);
-    writer.seal().unwrap();
-    assert_eq!(durable(Tail::Sealed), records);
+    follower.advance(is_sealed).unwrap().into_iter().map(record).collect()
+}
+
+/// What a reader finds that opens the file now.
+fn followed(disk: &SimStorage) -> Vec<Record> {
+    taken(&mut WalFollower::open(disk, path(), SEQUENCE).unwrap().unwrap(), false)
 }
 
 #[test]
@@ -439,8 +467,7 @@ fn recovered(
     let (found, position) = read(&bytes, Tail::Open).unwrap_or_else(|error| panic!("{context}: {error}"));
     assert!(bounds.1 <= found.len() && found.len() <= bounds.0, "{context}: {} of {bounds:?}", found.len());
     assert_eq!(found, records[..found.len()], "{context}");
-    let reader = WalReader::open(path(), &bytes, SEQUENCE, Tail::Open).unwrap();
-    assert!(reader.durable_records().count() <= found.len(), "{context}");
+    assert_eq!(followed(&disk.kill_clone()), found, "{context}: a reader finds what recovery finds");
     (found.len(), position)
 }
 
