@@ -20,7 +20,7 @@ use crate::manifest::{Manifest, SegmentRecord};
 use crate::recovery;
 use crate::storage::{ReadFile, Storage};
 use crate::version::{LogFault, SegmentSet, Version, by_domain};
-use crate::wal::{LogEvent, WalFollower};
+use crate::wal::{Heights, LogEvent, WalFollower};
 
 /// How far a reader has followed an archive.
 pub(crate) struct Follower {
@@ -29,8 +29,8 @@ pub(crate) struct Follower {
     manifest_file: Box<dyn ReadFile>,
     /// The last log file that was read; `None` when the log must be read from its beginning.
     log: Option<WalFollower>,
-    /// The newest block in the log, and so what the next one must be above.
-    log_head: Option<BlockNumber>,
+    /// The heights in the log so far.
+    heights: Heights,
 }
 
 /// What the files are at one moment.
@@ -46,8 +46,13 @@ impl Follower {
     pub(crate) fn open(storage: &Arc<dyn Storage>, path: &Path) -> Result<(Directory, Self, Version), Error> {
         let (manifest, manifest_file) = Manifest::open(&**storage, path)?;
         let directory = recovery::directory(storage, path, &manifest);
-        let mut follower =
-            Self { directory: directory.clone(), manifest, manifest_file, log: None, log_head: None };
+        let mut follower = Self {
+            directory: directory.clone(),
+            manifest,
+            manifest_file,
+            log: None,
+            heights: Heights::default(),
+        };
         let nothing = follower.empty_version();
         let version = follower.catch_up(&nothing)?;
         Ok((directory, follower, version))
@@ -169,7 +174,7 @@ impl Follower {
         let mut tail = match &before.log {
             Some(log) if !is_new => NewTail::from_step(log, self.manifest.emitted_to),
             _ => {
-                self.log_head = None;
+                self.heights = Heights::default();
                 NewTail::from_step(&LogTail::new(Arc::clone(&self.directory.config)), Step(0))
             }
         };
@@ -194,21 +199,20 @@ impl Follower {
 
     fn open_log(&self, sequence: u64) -> Result<WalFollower, Error> {
         let path = layout::wal_file(&self.directory.path, sequence);
-        let opened = WalFollower::open(&*self.directory.storage, &path, sequence)?;
+        let opened = WalFollower::open(&*self.directory.storage, &self.directory.config, &path, sequence)?;
         opened.ok_or(Error::Missing { path })
     }
 
     fn apply(&mut self, event: LogEvent, tail: &mut NewTail) -> Result<(), Error> {
         match event {
             LogEvent::Unwind { to } => {
-                self.log_head = self.log_head.map(|head| head.min(to));
+                let path = || layout::wal_file(&self.directory.path, self.manifest.wal_last);
+                let fell = self.heights.fall(to);
+                fell.map_err(|reason| Error::Damaged { path: path(), offset: 0, reason })?;
                 tail.unwind(to);
             }
             LogEvent::Block(block) => {
-                if self.log_head.is_some_and(|head| block.height <= head) {
-                    return Err(block.damaged("a block does not rise above the one before"));
-                }
-                self.log_head = Some(block.height);
+                self.heights.rise(block.height).map_err(|reason| block.damaged(reason))?;
                 if self.directory.config.step_len.step_of(block.height) >= self.manifest.emitted_to {
                     tail.push(block)?;
                 }

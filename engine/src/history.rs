@@ -15,8 +15,9 @@ impl Version {
     pub(crate) fn history(&self, domain: DomainId, key: &[u8], tally: &Tally) -> Result<Vec<Found>, Error> {
         let Some(head) = self.head else { return Ok(Vec::new()) };
         let mut found = Vec::new();
-        for table in self.memory()?.iter().rev() {
-            found.extend(table.history(domain, key, head));
+        match &self.log {
+            Some(log) => found = log.history(domain, key, head)?,
+            None => found.extend(self.tables.iter().rev().flat_map(|table| table.history(domain, key, head))),
         }
         let hash = KeyHash::of(key);
         for segment in self.domain(domain).iter().rev() {

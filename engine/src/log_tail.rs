@@ -1,8 +1,8 @@
 //! The blocks that are in no segment yet, as a reader of another process has them: where each lies in the log.
 //!
-//! One lookup by a command should not pay for putting a whole log in order, so the first few go through the blocks
-//! from the newest, and nothing is kept of what they read. A reader that goes on asking, or asks for a range, gets the same
-//! tables that the writer has; from then on they grow with the log.
+//! Each block has a fingerprint of every key that it changes, so a lookup goes through those in memory, from the newest
+//! block, and reads the one block of the log that has the key. A reader that goes on asking, or asks for a range, gets the
+//! same tables that the writer has; from then on they grow with the log.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,10 +15,10 @@ use crate::domain::DomainId;
 use crate::error::Error;
 use crate::options::Config;
 use crate::table::{Found, StepTable, add_block, unwound};
-use crate::wal::{ChangeRef, LogBlock};
+use crate::wal::{ChangeRef, LogBlock, fingerprint};
 
-/// Lookups that go through the log before it is put in order, which takes as long as some dozens of them.
-const LOOKUPS_MAX: u32 = 8;
+/// Lookups that go by fingerprints before the log is put in order, which takes as long as some thousands of them.
+const LOOKUPS_MAX: u32 = 512;
 
 thread_local! {
     // The bytes of one block, so that going through the log allocates nothing.
@@ -28,7 +28,7 @@ thread_local! {
 /// See the module. Blocks ascend by height.
 pub(crate) struct LogTail {
     config: Arc<Config>,
-    blocks: Vec<LogBlock>,
+    blocks: Vec<Arc<LogBlock>>,
     lookups: AtomicU32,
     tables: OnceLock<Vec<Arc<StepTable>>>,
     /// Held by who puts the log in order: there is one at a time.
@@ -60,15 +60,52 @@ impl LogTail {
 
     /// The newest version of `key` at or below `at`.
     pub(crate) fn find(&self, domain: DomainId, key: &[u8], at: BlockNumber) -> Result<Option<Found>, Error> {
-        if self.tables.get().is_none() && self.lookups.fetch_add(1, Ordering::Relaxed) < LOOKUPS_MAX {
-            for block in self.up_to(at).iter().rev() {
-                if let Some(found) = version_in(block, domain, key)? {
-                    return Ok(Some(found));
-                }
-            }
-            return Ok(None);
+        if let Some(blocks) = self.blocks_with(domain, key, at) {
+            return blocks
+                .map(|block| self.version_in(block, domain, key))
+                .find_map(Result::transpose)
+                .transpose();
         }
         Ok(self.tables()?.iter().rev().find_map(|table| table.get(domain, key, at)))
+    }
+
+    /// The versions of `key` at or below `at`, newest first.
+    pub(crate) fn history(&self, domain: DomainId, key: &[u8], at: BlockNumber) -> Result<Vec<Found>, Error> {
+        if let Some(blocks) = self.blocks_with(domain, key, at) {
+            return blocks
+                .map(|block| self.version_in(block, domain, key))
+                .filter_map(Result::transpose)
+                .collect();
+        }
+        Ok(self.tables()?.iter().rev().flat_map(|table| table.history(domain, key, at)).collect())
+    }
+
+    /// The blocks at or below `at` that may have changed a key, newest first; `None` when the tables are to be asked.
+    fn blocks_with(
+        &self,
+        domain: DomainId,
+        key: &[u8],
+        at: BlockNumber,
+    ) -> Option<impl Iterator<Item = &LogBlock>> {
+        let is_early = self.tables.get().is_none()
+            && self.lookups.fetch_add(1, Ordering::Relaxed) < LOOKUPS_MAX
+            && self.config.declared_domain(domain).is_some();
+        let fingerprint = fingerprint(domain.0, key);
+        let blocks = self.up_to(at).iter().rev().map(|block| &**block);
+        is_early.then(|| blocks.filter(move |block| block.may_have(fingerprint)))
+    }
+
+    /// The version of a key that a block wrote.
+    fn version_in(&self, block: &LogBlock, domain: DomainId, key: &[u8]) -> Result<Option<Found>, Error> {
+        BODY.with_borrow_mut(|body| {
+            let mut found = None;
+            block.for_each_change(&self.config, body, |change| {
+                if change.domain == domain.0 && change.key == key {
+                    found = Some((block.height, change.value.map(<[u8]>::to_vec)));
+                }
+            })?;
+            Ok(found)
+        })
     }
 
     /// The newest block at or below `at` and its root.
@@ -83,16 +120,16 @@ impl LogTail {
 
     /// How many steps the blocks are of.
     pub(crate) fn steps(&self) -> usize {
-        let step = |block: &LogBlock| self.config.step_len.step_of(block.height);
+        let step = |block: &Arc<LogBlock>| self.config.step_len.step_of(block.height);
         self.blocks.chunk_by(|a, b| step(a) == step(b)).count()
     }
 
     /// Bytes of the blocks in the log.
     pub(crate) fn bytes(&self) -> u64 {
-        self.blocks.iter().map(LogBlock::bytes).sum()
+        self.blocks.iter().map(|block| block.bytes()).sum()
     }
 
-    fn up_to(&self, at: BlockNumber) -> &[LogBlock] {
+    fn up_to(&self, at: BlockNumber) -> &[Arc<LogBlock>] {
         &self.blocks[..self.blocks.partition_point(|block| block.height <= at)]
     }
 }
@@ -116,7 +153,7 @@ impl NewTail {
     }
 
     /// Adds a block above all others.
-    pub(crate) fn push(&mut self, block: LogBlock) -> Result<(), Error> {
+    pub(crate) fn push(&mut self, block: Arc<LogBlock>) -> Result<(), Error> {
         if let Some(tables) = self.0.tables.get_mut() {
             add_log_block(&self.0.config, tables, &block)?;
         }
@@ -140,26 +177,8 @@ impl NewTail {
 fn add_log_block(config: &Config, tables: &mut Vec<Arc<StepTable>>, block: &LogBlock) -> Result<(), Error> {
     BODY.with_borrow_mut(|body| {
         let mut changes: Vec<ChangeRef<'_>> = Vec::new();
-        block.for_each_change(body, |change| changes.push(change))?;
-        block.check_domains(&changes, config.domains.len())?;
+        block.for_each_change(config, body, |change| changes.push(change))?;
         add_block(tables, config, block.height, &block.root, &changes);
         Ok(())
-    })
-}
-
-/// The version of a key that a block wrote.
-fn version_in(block: &LogBlock, domain: DomainId, key: &[u8]) -> Result<Option<Found>, Error> {
-    if domain == DomainId::ROOTS {
-        let is_own = crate::domain::root_height(key) == Some(block.height);
-        return Ok(is_own.then(|| (block.height, Some(block.root.to_vec()))));
-    }
-    BODY.with_borrow_mut(|body| {
-        let mut found = None;
-        block.for_each_change(body, |change| {
-            if change.domain == domain.0 && change.key == key {
-                found = Some((block.height, change.value.map(<[u8]>::to_vec)));
-            }
-        })?;
-        Ok(found)
     })
 }

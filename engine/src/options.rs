@@ -135,6 +135,11 @@ impl Config {
         (1..).map(DomainId).zip(self.declared())
     }
 
+    /// A declared domain by its number; `None` for the archive's own and for numbers that none has.
+    pub(crate) fn declared_domain(&self, id: DomainId) -> Option<&Domain> {
+        self.declared().get(id.index().checked_sub(1)?)
+    }
+
     /// The domain of nodes.
     pub(crate) fn nodes(&self) -> Option<DomainId> {
         self.snapshots.map(|_| DomainId(self.domains.len() as u16 - 1))

@@ -27,7 +27,7 @@ use crate::output::{rebuild_filter, rebuild_index};
 use crate::reader::Shared;
 use crate::storage::Storage;
 use crate::version::{Version, by_domain};
-use crate::wal::{ChangeRef, Position, Record, Tail, WalReader};
+use crate::wal::{ChangeRef, Heights, Position, Record, Tail, WalReader};
 
 /// Makes the directory of a new archive. The manifest comes last: without it there is no archive.
 pub(crate) fn create(storage: &Arc<dyn Storage>, path: &Path, config: Config) -> Result<(), Error> {
@@ -136,11 +136,13 @@ fn load(directory: &Directory, manifest: &Manifest, repairs: &Mutex<Vec<String>>
         head: manifest.emitted_head,
         emitted_head: manifest.emitted_head,
     };
-    let mut files = VecDeque::new();
+    let (mut files, mut heights) = (VecDeque::new(), Heights::default());
     for sequence in manifest.wal_first..manifest.wal_last {
-        files.push_back(replay_file(directory, manifest, &mut version, sequence, Tail::Sealed)?.0);
+        let tail = Tail::Sealed;
+        files.push_back(replay_file(directory, manifest, &mut version, &mut heights, sequence, tail)?.0);
     }
-    let (last, log_end) = replay_file(directory, manifest, &mut version, manifest.wal_last, Tail::Open)?;
+    let (last, log_end) =
+        replay_file(directory, manifest, &mut version, &mut heights, manifest.wal_last, Tail::Open)?;
     files.push_back(last);
     version.first = version.first.map(|first| first.max(manifest.pruned_before));
     Ok(Loaded { version, files, log_end })
@@ -151,6 +153,7 @@ fn replay_file(
     directory: &Directory,
     manifest: &Manifest,
     version: &mut Version,
+    heights: &mut Heights,
     sequence: u64,
     tail: Tail,
 ) -> Result<(LogFile, Position), Error> {
@@ -159,19 +162,14 @@ fn replay_file(
     let mut file = LogFile { sequence, last_step: None };
     let config = &directory.config;
     let reader = WalReader::open(&path, &bytes, sequence, tail)?;
-    for record in reader.records() {
-        match record? {
+    for record in reader.records(config) {
+        let record = record?;
+        heights.follow(&record).map_err(|reason| Error::Damaged { path: path.clone(), offset: 0, reason })?;
+        match record {
             Record::Unwind { to } => version.unwind_tables(to, false),
             Record::Block(block) => {
                 let step = config.step_len.step_of(block.height);
                 file.last_step = file.last_step.max(Some(step));
-                if block.changes.iter().any(|change| usize::from(change.domain) >= config.domains.len()) {
-                    return Err(Error::Damaged {
-                        path,
-                        offset: 0,
-                        reason: "a block names an unknown domain",
-                    });
-                }
                 if step >= manifest.emitted_to {
                     let changes: Vec<_> = block.changes.iter().map(ChangeRef::from).collect();
                     version.add_block(config, block.height, &block.root, &changes);

@@ -21,7 +21,7 @@ use crate::reader::Reader;
 use crate::recovery;
 use crate::storage::Storage;
 use crate::storage::os::OsStorage;
-use crate::wal::{Tail, WalReader};
+use crate::wal::{Heights, Tail, WalReader};
 
 /// How often the run starts again when a writer keeps changing the manifest under it.
 const RETRIES_MAX: usize = 10;
@@ -136,14 +136,14 @@ fn verify_log(directory: &Directory, manifest: &Manifest, report: &mut VerifyRep
     let names = directory.storage.list(&layout::wal_dir(&directory.path))?.unwrap_or_default();
     let named = manifest.wal_first..=manifest.wal_last;
     let there = names.iter().filter_map(|name| layout::parse_wal_name(name));
-    let mut expected = Some(manifest.wal_first);
+    let (mut expected, mut heights) = (Some(manifest.wal_first), Heights::default());
     for sequence in there.filter(|sequence| named.contains(sequence)) {
         if expected.is_some_and(|expected| expected < sequence) {
             let path = layout::wal_file(&directory.path, expected.unwrap_or(sequence));
             report.problems.push(Error::Missing { path });
         }
         expected = sequence.checked_add(1);
-        verify_log_file(directory, manifest, sequence, report);
+        verify_log_file(directory, manifest, sequence, &mut heights, report);
     }
     if let Some(expected) = expected.filter(|expected| named.contains(expected)) {
         report.problems.push(Error::Missing { path: layout::wal_file(&directory.path, expected) });
@@ -151,7 +151,13 @@ fn verify_log(directory: &Directory, manifest: &Manifest, report: &mut VerifyRep
     Ok(())
 }
 
-fn verify_log_file(directory: &Directory, manifest: &Manifest, sequence: u64, report: &mut VerifyReport) {
+fn verify_log_file(
+    directory: &Directory,
+    manifest: &Manifest,
+    sequence: u64,
+    heights: &mut Heights,
+    report: &mut VerifyReport,
+) {
     let path = layout::wal_file(&directory.path, sequence);
     let tail = if sequence == manifest.wal_last { Tail::Open } else { Tail::Sealed };
     report.files += 1;
@@ -163,7 +169,10 @@ fn verify_log_file(directory: &Directory, manifest: &Manifest, sequence: u64, re
         if tail == Tail::Open && (sound < len || unmarked > 0) {
             report.log_tail = Some(LogTailReport { path: path.clone(), sound, unmarked, len });
         }
-        reader.records().try_for_each(|record| record.map(drop))
+        reader.records(&directory.config).try_for_each(|record| {
+            let follows = heights.follow(&record?);
+            follows.map_err(|reason| Error::Damaged { path: path.clone(), offset: 0, reason })
+        })
     });
     report.problems.extend(checked.err());
 }

@@ -5,7 +5,8 @@
 //! would find in the file at that moment, whether or not it was synced: a reader sees every block that was handed to the
 //! system, in every mode of durability and with no writer left.
 //!
-//! Bodies before the last offset that some record calls durable are checked when they are read, as pages are. Those
+//! Of a block the head is read: height, root, and a fingerprint of each key, with a checksum of their own. Bodies before the
+//! last offset that some record calls durable are checked when they are read, as pages are. Those
 //! behind it may be torn, so they are checked here, and the first that does not hold ends the file. A file that looks
 //! damaged may have been met in the midst of a recovery, which cuts and appends, so it is looked at again before that is
 //! said.
@@ -17,13 +18,14 @@ use std::time::Duration;
 
 use icecore_segments::step::BlockNumber;
 
+use super::ChangeRef;
 use super::reader::bad_header;
 use super::record::{
-    CHANGES_AT, FILE_HEADER_LEN, Kind, RECORD_HEADER_LEN, RecordHeader, Salt, block_head, check_file_header,
-    for_each_change, is_body,
+    BlockHead, FILE_HEADER_LEN, FileHeader, HEAD_START, Kind, RECORD_HEADER_LEN, RecordHeader,
+    VERSION_WITHOUT_FINGERPRINTS, check_file_header, decode_unwind, fingerprint, for_each_change, is_body,
 };
-use super::{ChangeRef, Record};
 use crate::error::Error;
+use crate::options::Config;
 use crate::storage::{ReadFile, Storage};
 
 /// Bytes read at once where headers are looked for: a header and, of small blocks, all.
@@ -37,10 +39,11 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
 /// A log file, read up to a record.
 pub(crate) struct WalFollower {
+    config: Arc<Config>,
     path: Arc<Path>,
     file: Arc<dyn ReadFile>,
     sequence: u64,
-    salt: Salt,
+    header: FileHeader,
     seen: Seen,
     /// The length of the file when it was last read.
     len: u64,
@@ -58,10 +61,12 @@ struct Seen {
 }
 
 /// A block in a log file.
-#[derive(Clone)]
 pub(crate) struct LogBlock {
     pub(crate) height: BlockNumber,
     pub(crate) root: [u8; 32],
+    /// Of each change, in order.
+    fingerprints: Vec<u32>,
+    version: u16,
     path: Arc<Path>,
     file: Arc<dyn ReadFile>,
     body_at: u64,
@@ -72,7 +77,7 @@ pub(crate) struct LogBlock {
 /// What a record says.
 pub(crate) enum LogEvent {
     /// A block was committed.
-    Block(LogBlock),
+    Block(Arc<LogBlock>),
     /// The blocks above a height were forgotten.
     Unwind {
         /// The new head.
@@ -91,14 +96,28 @@ impl WalFollower {
     ///
     /// # Errors
     /// [`Error::Damaged`] for a header that is not that of the file, [`Error::Unsupported`] for a newer format.
-    pub(crate) fn open(storage: &dyn Storage, path: &Path, sequence: u64) -> Result<Option<Self>, Error> {
+    pub(crate) fn open(
+        storage: &dyn Storage,
+        config: &Arc<Config>,
+        path: &Path,
+        sequence: u64,
+    ) -> Result<Option<Self>, Error> {
         let Some(file) = storage.open(path)? else { return Ok(None) };
-        let mut header = [0; FILE_HEADER_LEN];
-        let read = file.read_at(0, &mut header)?;
-        let salt = check_file_header(&header[..read], sequence).map_err(|bad| bad_header(bad, path))?;
+        let mut bytes = [0; FILE_HEADER_LEN];
+        let read = file.read_at(0, &mut bytes)?;
+        let header = check_file_header(&bytes[..read], sequence).map_err(|bad| bad_header(bad, path))?;
         let start = FILE_HEADER_LEN as u64;
         let seen = Seen { end: start, durable: start, ended: false };
-        Ok(Some(Self { path: Arc::from(path), file: Arc::from(file), sequence, salt, seen, len: 0 }))
+        let config = Arc::clone(config);
+        Ok(Some(Self {
+            config,
+            path: Arc::from(path),
+            file: Arc::from(file),
+            sequence,
+            header,
+            seen,
+            len: 0,
+        }))
     }
 
     /// The number of the file.
@@ -177,8 +196,10 @@ impl WalFollower {
         window: &mut Window,
         seen: &mut Seen,
     ) -> Result<Result<Option<LogEvent>, &'static str>, Error> {
-        let bytes = window.at(&*self.file, at, RECORD_HEADER_LEN + CHANGES_AT)?;
-        let Some(header) = RecordHeader::parse(bytes, at, self.salt) else { return Ok(Err("record header")) };
+        let bytes = window.at(&*self.file, at, RECORD_HEADER_LEN + HEAD_START)?;
+        let Some(header) = RecordHeader::parse(bytes, at, self.header) else {
+            return Ok(Err("record header"));
+        };
         let body_at = at + RECORD_HEADER_LEN as u64;
         let end = body_at + u64::from(header.len);
         if end > self.len {
@@ -187,25 +208,16 @@ impl WalFollower {
         if header.durable < seen.durable {
             return Ok(Err("a record knows of fewer durable bytes than the one before"));
         }
-        let body = &bytes[RECORD_HEADER_LEN..];
         let event = match header.kind {
-            Kind::Block => match block_head(body).filter(|_| header.len as usize >= CHANGES_AT) {
-                None => return Ok(Err("a field of a record")),
-                Some((height, root)) => Some(LogEvent::Block(LogBlock {
-                    height,
-                    root,
-                    path: Arc::clone(&self.path),
-                    file: Arc::clone(&self.file),
-                    body_at,
-                    body_len: header.len,
-                    body_sum: header.body_sum,
-                })),
+            Kind::Block => match self.block_at(body_at, &header, window)? {
+                Some(block) => Some(LogEvent::Block(Arc::new(block))),
+                None => return Ok(Err("record checksum")),
             },
             Kind::Unwind => {
-                let body = body.get(..header.len as usize).filter(|body| header.fits(body));
-                match body.and_then(|body| Kind::Unwind.decode_body(body)) {
-                    Some(Record::Unwind { to }) => Some(LogEvent::Unwind { to }),
-                    _ => return Ok(Err("record checksum")),
+                let body = bytes.get(RECORD_HEADER_LEN..RECORD_HEADER_LEN + header.len as usize);
+                match body.filter(|body| header.fits(body)).and_then(decode_unwind) {
+                    Some(to) => Some(LogEvent::Unwind { to }),
+                    None => return Ok(Err("record checksum")),
                 }
             }
             Kind::Mark => None,
@@ -220,13 +232,42 @@ impl WalFollower {
         Ok(Ok(event))
     }
 
+    /// Reads the head of a block, and where the format does not protect that, all of it. `None`: it does not hold.
+    fn block_at(
+        &self,
+        body_at: u64,
+        header: &RecordHeader,
+        window: &mut Window,
+    ) -> Result<Option<LogBlock>, Error> {
+        let version = self.header.version;
+        let start = window.at(&*self.file, body_at, HEAD_START.min(header.len as usize))?;
+        let Some(len) = BlockHead::len(start, version).filter(|len| *len <= u64::from(header.len)) else {
+            return Ok(None);
+        };
+        let head = window.at(&*self.file, body_at, len as usize)?;
+        let Some(head) = BlockHead::decode(head, version) else { return Ok(None) };
+        let mut block = LogBlock {
+            height: head.height,
+            root: head.root,
+            fingerprints: head.fingerprints,
+            version,
+            path: Arc::clone(&self.path),
+            file: Arc::clone(&self.file),
+            body_at,
+            body_len: header.len,
+            body_sum: header.body_sum,
+        };
+        let is_whole = version != VERSION_WITHOUT_FINGERPRINTS || block.take_fingerprints(&self.config)?;
+        Ok(is_whole.then_some(block))
+    }
+
     /// Whether any sound record header after a bad place says that the byte there was synced.
     fn was_durable(&self, bad: &Bad) -> Result<bool, Error> {
         let mut rest = vec![0; (self.len - bad.offset) as usize];
         let read = self.file.read_at(bad.offset, &mut rest)?;
         rest.truncate(read);
         let says_so = |at: usize| {
-            let header = RecordHeader::parse(&rest[at..], bad.offset + at as u64, self.salt);
+            let header = RecordHeader::parse(&rest[at..], bad.offset + at as u64, self.header);
             header.is_some_and(|header| header.durable > bad.offset)
         };
         Ok((1..rest.len()).any(says_so))
@@ -246,18 +287,29 @@ impl LogBlock {
         u64::from(self.body_len)
     }
 
-    /// Refuses changes in a domain that the archive does not have.
-    pub(crate) fn check_domains(&self, changes: &[ChangeRef<'_>], domains: usize) -> Result<(), Error> {
-        if changes.iter().all(|change| usize::from(change.domain) < domains) {
-            return Ok(());
-        }
-        Err(self.damaged("a block names an unknown domain"))
-    }
-
     /// The error for a block that does not fit.
     pub(crate) fn damaged(&self, reason: &'static str) -> Error {
         let offset = self.body_at - RECORD_HEADER_LEN as u64;
         Error::Damaged { path: self.path.to_path_buf(), offset, reason }
+    }
+
+    /// Whether the block may have changed a key. `fingerprint` is that of the key.
+    pub(crate) fn may_have(&self, fingerprint: u32) -> bool {
+        self.fingerprints.contains(&fingerprint)
+    }
+
+    /// Takes the fingerprints from the changes of a block whose file does not keep them; `false` when its body does not hold.
+    fn take_fingerprints(&mut self, config: &Config) -> Result<bool, Error> {
+        let (mut body, mut fingerprints) = (Vec::new(), Vec::new());
+        if !self.read(&mut body)? {
+            return Ok(false);
+        }
+        let taken = for_each_change(&body, self.version, config, |change| {
+            fingerprints.push(fingerprint(change.domain, change.key));
+        });
+        taken.map_err(|reason| self.damaged(reason))?;
+        self.fingerprints = fingerprints;
+        Ok(true)
     }
 
     /// Shows the changes one by one. `body` is a buffer for the bytes of the block.
@@ -266,13 +318,14 @@ impl LogBlock {
     /// [`Error::Damaged`] for a body that does not have its checksum, or that no writer wrote.
     pub(crate) fn for_each_change<'b>(
         &self,
+        config: &Config,
         body: &'b mut Vec<u8>,
         show: impl FnMut(ChangeRef<'b>),
     ) -> Result<(), Error> {
         if !self.read(body)? {
             return Err(self.damaged("record checksum"));
         }
-        for_each_change(body, show).ok_or_else(|| self.damaged("a field of a record"))
+        for_each_change(body, self.version, config, show).map_err(|reason| self.damaged(reason))
     }
 }
 
@@ -305,7 +358,7 @@ impl Window {
     fn at(&mut self, file: &dyn ReadFile, offset: u64, len: usize) -> Result<&[u8], Error> {
         let held = self.start..self.start + self.bytes.len() as u64;
         if offset < held.start || offset + len as u64 > held.end {
-            self.bytes.resize(WINDOW, 0);
+            self.bytes.resize(len.max(WINDOW), 0);
             let read = file.read_at(offset, &mut self.bytes)?;
             self.bytes.truncate(read);
             self.start = offset;

@@ -42,13 +42,15 @@
 //! those offsets where the fields make sense.
 
 mod follower;
+mod heights;
 mod reader;
 mod record;
 mod writer;
 
 pub(crate) use follower::{LogBlock, LogEvent, WalFollower};
+pub(crate) use heights::Heights;
 pub(crate) use reader::{Position, Tail, WalReader};
-pub(crate) use record::{ChangeRef, FILE_HEADER_LEN, Record, RecordRef};
+pub(crate) use record::{ChangeRef, FILE_HEADER_LEN, Record, RecordRef, fingerprint};
 pub(crate) use writer::WalWriter;
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use super::record::{
-    BadHeader, FILE_HEADER_LEN, Kind, RECORD_HEADER_LEN, Record, RecordHeader, Salt, VERSION,
+    BadHeader, FILE_HEADER_LEN, FileHeader, Kind, RECORD_HEADER_LEN, Record, RecordHeader, VERSION,
     check_file_header,
 };
 use crate::error::Error;
+use crate::options::Config;
 
 /// Whether a file may end in an append that a crash interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +23,8 @@ pub(crate) enum Tail {
 pub(crate) struct Position {
     /// The length to which the file is cut: the torn tail and an end record go.
     pub(crate) len: u64,
+    /// The version of its format: what is appended is of the same.
+    pub(super) version: u16,
     /// Whether the file already says that all its records are durable.
     pub(super) marked: bool,
 }
@@ -34,7 +37,7 @@ pub(crate) struct WalReader<'a> {
     path: &'a Path,
     /// The file without its torn tail.
     bytes: &'a [u8],
-    salt: Salt,
+    header: FileHeader,
     position: Position,
     /// How far the file says that it was synced.
     durable: usize,
@@ -50,10 +53,10 @@ impl<'a> WalReader<'a> {
     /// [`Error::Damaged`] with the offset of the first record that does not hold; [`Error::Unsupported`] for a version
     /// of the format that this build does not read.
     pub(crate) fn open(path: &'a Path, bytes: &'a [u8], sequence: u64, tail: Tail) -> Result<Self, Error> {
-        let salt = check_file_header(bytes, sequence).map_err(|bad| bad_header(bad, path))?;
-        let walk = Walk::over(bytes, salt).map_err(|bad| bad.in_file(path))?;
+        let header = check_file_header(bytes, sequence).map_err(|bad| bad_header(bad, path))?;
+        let walk = Walk::over(bytes, header).map_err(|bad| bad.in_file(path))?;
         if let Some(bad) = walk.bad
-            && (tail == Tail::Sealed || was_durable(bytes, bad.offset, salt))
+            && (tail == Tail::Sealed || was_durable(bytes, bad.offset, header))
         {
             return Err(bad.in_file(path));
         }
@@ -61,8 +64,9 @@ impl<'a> WalReader<'a> {
             return Err(Bad { offset: bytes.len(), reason: "no end record" }.in_file(path));
         }
         let durable = if tail == Tail::Sealed { walk.len } else { walk.durable.min(walk.len) };
-        let position = Position { len: walk.len as u64, marked: walk.records_end <= durable };
-        Ok(Self { path, bytes: &bytes[..walk.len], salt, position, durable })
+        let version = header.version;
+        let position = Position { len: walk.len as u64, version, marked: walk.records_end <= durable };
+        Ok(Self { path, bytes: &bytes[..walk.len], header, position, durable })
     }
 
     /// Where a writer goes on, if this is the last file.
@@ -75,9 +79,9 @@ impl<'a> WalReader<'a> {
         if self.position.marked { 0 } else { (self.bytes.len() - self.durable) as u64 }
     }
 
-    /// All records, in order: what recovery replays.
-    pub(crate) fn records(&self) -> Records<'a> {
-        Records { reader: *self, offset: FILE_HEADER_LEN, end: self.bytes.len() }
+    /// All records, in order: what recovery replays. `config` is that of the archive, whose blocks these are.
+    pub(crate) fn records(&self, config: &'a Config) -> Records<'a> {
+        Records { reader: *self, config, offset: FILE_HEADER_LEN, end: self.bytes.len() }
     }
 }
 
@@ -85,6 +89,7 @@ impl<'a> WalReader<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Records<'a> {
     reader: WalReader<'a>,
+    config: &'a Config,
     offset: usize,
     end: usize,
 }
@@ -96,12 +101,13 @@ impl Iterator for Records<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         while self.offset < self.end {
             let offset = self.offset;
-            match Frame::at(self.reader.bytes, offset, self.reader.salt) {
+            match Frame::at(self.reader.bytes, offset, self.reader.header) {
                 Ok(frame) if !frame.header.kind.is_record() => self.offset = frame.end,
                 frame => {
                     let decoded = frame.and_then(|frame| {
-                        let record = frame.header.kind.decode_body(frame.body);
-                        Ok((record.ok_or(Bad { offset, reason: "a field of a record" })?, frame.end))
+                        let version = self.reader.header.version;
+                        let record = frame.header.kind.decode_body(frame.body, version, self.config);
+                        Ok((record.map_err(|reason| Bad { offset, reason })?, frame.end))
                     });
                     self.offset = decoded.as_ref().map_or(self.end, |(_, end)| *end);
                     return Some(
@@ -146,9 +152,9 @@ struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     /// Reads the record at `offset`. A length from the disk is compared with the bytes there are before it is used.
-    fn at(bytes: &'a [u8], offset: usize, salt: Salt) -> Result<Self, Bad> {
+    fn at(bytes: &'a [u8], offset: usize, header: FileHeader) -> Result<Self, Bad> {
         let bad = |reason| Bad { offset, reason };
-        let header = RecordHeader::at(bytes, offset, salt).ok_or_else(|| bad("record header"))?;
+        let header = RecordHeader::at(bytes, offset, header).ok_or_else(|| bad("record header"))?;
         let start = offset + RECORD_HEADER_LEN;
         let body =
             bytes[start..].get(..header.len as usize).ok_or_else(|| bad("record runs past the end"))?;
@@ -176,12 +182,12 @@ impl Walk {
     /// Goes from record to record until the end of the file or the first that is bad.
     ///
     /// `Err` is for what no interrupted append explains.
-    fn over(bytes: &[u8], salt: Salt) -> Result<Self, Bad> {
+    fn over(bytes: &[u8], header: FileHeader) -> Result<Self, Bad> {
         let start = FILE_HEADER_LEN;
         let mut walk = Self { len: start, records_end: start, durable: start, ended: false, bad: None };
         while walk.len < bytes.len() {
             let offset = walk.len;
-            let frame = match Frame::at(bytes, offset, salt) {
+            let frame = match Frame::at(bytes, offset, header) {
                 Ok(frame) => frame,
                 Err(bad) => return Ok(Self { bad: Some(bad), ..walk }),
             };
@@ -208,8 +214,8 @@ impl Walk {
 }
 
 /// Whether any sound record header behind `bad` says that the byte there was synced.
-fn was_durable(bytes: &[u8], bad: usize, salt: Salt) -> bool {
+fn was_durable(bytes: &[u8], bad: usize, header: FileHeader) -> bool {
     let says_so =
-        |offset| RecordHeader::at(bytes, offset, salt).is_some_and(|header| header.durable > bad as u64);
+        |offset| RecordHeader::at(bytes, offset, header).is_some_and(|header| header.durable > bad as u64);
     (bad + 1..bytes.len()).any(says_so)
 }

@@ -2,15 +2,22 @@
 //!
 //! The one place that encodes and decodes them. Nothing here reads or writes a file.
 
+use icecore_index::KeyHash;
 use icecore_segments::bytes::{array32_at, put_varint, take_varint, u16_at, u32_at, u64_at};
 use icecore_segments::checksum::crc64;
 use icecore_segments::step::BlockNumber;
+use icecore_segments::{KEY_LEN_MAX, VALUE_LEN_MAX};
+
+use crate::domain::DomainId;
+use crate::options::Config;
 
 /// The first eight bytes of a log file: of the family of all files of the project, and of its own kind.
 pub(crate) const MAGIC: [u8; 8] = *b"\x8AICW\r\n\x1A\n";
 
-/// The newest format version, the one that is written.
-pub(crate) const VERSION: u16 = 1;
+/// The newest format version, the one that new files get.
+pub(crate) const VERSION: u16 = 2;
+/// Blocks have neither fingerprints nor a checksum of their head. A file that was begun so is ended so.
+pub(super) const VERSION_WITHOUT_FINGERPRINTS: u16 = 1;
 
 /// The length of the file header, in bytes.
 pub(crate) const FILE_HEADER_LEN: usize = 64;
@@ -32,8 +39,13 @@ const KIND_AT: usize = 20;
 const DURABLE_AT: usize = 24;
 
 const ROOT_AT: usize = 8;
-/// Where the changes of a block begin in its body.
-pub(super) const CHANGES_AT: usize = 40;
+const COUNT_AT: usize = 40;
+const FINGERPRINTS_AT: usize = 44;
+const FINGERPRINT_LEN: usize = 4;
+const SUM_LEN: usize = 8;
+
+/// The bytes of a block's body that tell how long its head is.
+pub(super) const HEAD_START: usize = FINGERPRINTS_AT;
 
 const _: () = assert!(FILE_SUM_AT + 8 == FILE_HEADER_LEN && DURABLE_AT + 8 == RECORD_HEADER_LEN);
 
@@ -56,7 +68,7 @@ pub(crate) struct BlockRecord {
     pub(crate) height: BlockNumber,
     /// The root of the state after it.
     pub(crate) root: [u8; 32],
-    /// What it changed, in the order it was appended.
+    /// What it changed, strictly ascending by domain, then key.
     pub(crate) changes: Vec<Change>,
 }
 
@@ -80,7 +92,7 @@ pub(crate) enum RecordRef<'a> {
         height: BlockNumber,
         /// The root of the state after it.
         root: &'a [u8; 32],
-        /// What it changes. The order is kept.
+        /// What it changes, strictly ascending by domain, then key.
         changes: &'a [ChangeRef<'a>],
     },
     /// The blocks above a height are being forgotten.
@@ -122,17 +134,33 @@ impl RecordRef<'_> {
         }
     }
 
-    /// Appends the body.
-    pub(super) fn encode_body(&self, out: &mut Vec<u8>) {
+    /// Appends the body, as files of this version have it.
+    pub(super) fn encode_body(&self, out: &mut Vec<u8>, version: u16) {
         match self {
             Self::Block { height, root, changes } => {
+                let from = out.len();
                 out.extend_from_slice(&height.to_le_bytes());
                 out.extend_from_slice(*root);
+                if version != VERSION_WITHOUT_FINGERPRINTS {
+                    // A body is shorter than 4 GiB, so this is its number of changes or the body is refused.
+                    out.extend_from_slice(&(changes.len() as u32).to_le_bytes());
+                    for change in *changes {
+                        out.extend_from_slice(&fingerprint(change.domain, change.key).to_le_bytes());
+                    }
+                    let sum = crc64(&out[from..]);
+                    out.extend_from_slice(&sum.to_le_bytes());
+                }
                 changes.iter().for_each(|change| encode_change(out, change));
             }
             Self::Unwind { to } => out.extend_from_slice(&to.to_le_bytes()),
         }
     }
+}
+
+/// What a block keeps of each key in its head: a lookup reads the changes of those blocks alone that have that of its key.
+pub(crate) fn fingerprint(domain: u16, key: &[u8]) -> u32 {
+    let mixed = KeyHash::of(key).to_u64() ^ u64::from(domain).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 32) as u32
 }
 
 fn encode_change(out: &mut Vec<u8>, change: &ChangeRef<'_>) {
@@ -176,35 +204,125 @@ impl Kind {
         matches!(self, Self::Block | Self::Unwind)
     }
 
-    /// Reads a body whose checksum holds. `None`: no writer of this version wrote it, or it is no record for replay.
-    pub(super) fn decode_body(self, body: &[u8]) -> Option<Record> {
+    /// Reads a body whose checksum holds, of a file of this version. Of an archive with this `config`, a writer writes no other: see
+    /// [`for_each_change`].
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn decode_body(
+        self,
+        body: &[u8],
+        version: u16,
+        config: &Config,
+    ) -> Result<Record, &'static str> {
         match self {
-            Self::Block => decode_block(body).map(Record::Block),
-            Self::Unwind if body.len() == 8 => Some(Record::Unwind { to: u64_at(body, 0)? }),
-            Self::Unwind | Self::Mark | Self::End => None,
+            Self::Block => {
+                let head = BlockHead::decode(body, version).ok_or(BAD_FIELD)?;
+                let mut changes = Vec::new();
+                for_each_change(body, version, config, |change| changes.push(Change::from(change)))?;
+                Ok(Record::Block(BlockRecord { height: head.height, root: head.root, changes }))
+            }
+            Self::Unwind => decode_unwind(body).map(|to| Record::Unwind { to }).ok_or(BAD_FIELD),
+            Self::Mark | Self::End => Err(BAD_FIELD),
         }
     }
 }
 
-/// The height and the root of a block, which its body begins with.
-pub(super) fn block_head(body: &[u8]) -> Option<(BlockNumber, [u8; 32])> {
-    Some((u64_at(body, 0)?, array32_at(body, ROOT_AT)?))
+/// The reason for a body that cannot be taken apart.
+const BAD_FIELD: &str = "a field of a record";
+
+/// The height that an unwind goes back to.
+pub(super) fn decode_unwind(body: &[u8]) -> Option<BlockNumber> {
+    if body.len() == 8 { u64_at(body, 0) } else { None }
 }
 
-/// Shows the changes of a block one by one, without copying any. `None`: no writer of this version wrote the body.
-pub(crate) fn for_each_change<'b>(body: &'b [u8], mut show: impl FnMut(ChangeRef<'b>)) -> Option<()> {
-    let mut offset = CHANGES_AT;
-    while offset < body.len() {
-        show(take_change(body, &mut offset)?);
+/// What a block's body begins with: all that need be read of it to know whether it has a key.
+pub(super) struct BlockHead {
+    pub(super) height: BlockNumber,
+    pub(super) root: [u8; 32],
+    /// Of each change in order; none in files of the first version.
+    pub(super) fingerprints: Vec<u32>,
+    /// How long the head is. The changes follow it.
+    len: usize,
+}
+
+impl BlockHead {
+    /// How long the head is of a body that begins so. `start` has [`HEAD_START`] bytes, or the body has fewer.
+    pub(super) fn len(start: &[u8], version: u16) -> Option<u64> {
+        if version == VERSION_WITHOUT_FINGERPRINTS {
+            return Some(COUNT_AT as u64);
+        }
+        let count = u64::from(u32_at(start, COUNT_AT)?);
+        Some((FINGERPRINTS_AT + SUM_LEN) as u64 + count * FINGERPRINT_LEN as u64)
     }
-    Some(())
+
+    /// Reads the head of a body. `None`: no writer wrote it.
+    pub(super) fn decode(body: &[u8], version: u16) -> Option<Self> {
+        let len = usize::try_from(Self::len(body, version)?).ok()?;
+        let head = body.get(..len)?;
+        let (height, root) = (u64_at(head, 0)?, array32_at(head, ROOT_AT)?);
+        let mut fingerprints = Vec::new();
+        if version != VERSION_WITHOUT_FINGERPRINTS {
+            let sum_at = len - SUM_LEN;
+            if u64_at(head, sum_at)? != crc64(&head[..sum_at]) {
+                return None;
+            }
+            let bytes = head[FINGERPRINTS_AT..sum_at].chunks_exact(FINGERPRINT_LEN);
+            fingerprints = bytes.filter_map(|bytes| u32_at(bytes, 0)).collect();
+        }
+        Some(Self { height, root, fingerprints, len })
+    }
 }
 
-fn decode_block(body: &[u8]) -> Option<BlockRecord> {
-    let (height, root) = block_head(body)?;
-    let mut changes = Vec::new();
-    for_each_change(body, |change| changes.push(Change::from(change)))?;
-    Some(BlockRecord { height, root, changes })
+/// Shows the changes of a block one by one, without copying any. Of an archive with this `config`, a writer writes no others:
+/// changes of declared domains alone, in order, each of a size that a segment can hold, and each with its fingerprint in
+/// the head.
+///
+/// # Errors
+/// What is wrong with the body; some changes may have been shown by then.
+pub(super) fn for_each_change<'b>(
+    body: &'b [u8],
+    version: u16,
+    config: &Config,
+    mut show: impl FnMut(ChangeRef<'b>),
+) -> Result<(), &'static str> {
+    let head = BlockHead::decode(body, version).ok_or(BAD_FIELD)?;
+    let (mut offset, mut previous) = (head.len, None);
+    let mut fingerprints = head.fingerprints.iter();
+    while offset < body.len() {
+        let change = take_change(body, &mut offset).ok_or(BAD_FIELD)?;
+        change.check(previous, config)?;
+        let told = fingerprints.next();
+        let is_told = told == Some(&fingerprint(change.domain, change.key));
+        if version != VERSION_WITHOUT_FINGERPRINTS && !is_told {
+            return Err("a fingerprint of a block is not that of its change");
+        }
+        previous = Some((change.domain, change.key));
+        show(change);
+    }
+    if fingerprints.next().is_some() {
+        return Err("a block has more fingerprints than changes");
+    }
+    Ok(())
+}
+
+impl ChangeRef<'_> {
+    /// What keeps this change from following the key `previous` in a block of an archive with this `config`.
+    fn check(&self, previous: Option<(u16, &[u8])>, config: &Config) -> Result<(), &'static str> {
+        if config.declared_domain(DomainId(self.domain)).is_none() {
+            return Err("a block changes a domain that was not declared");
+        }
+        if self.key.len() > KEY_LEN_MAX {
+            return Err("a block has a key that is too long");
+        }
+        if self.value.is_some_and(|value| value.len() as u64 > VALUE_LEN_MAX) {
+            return Err("a block has a value that is too long");
+        }
+        if previous.is_some_and(|previous| previous >= (self.domain, self.key)) {
+            return Err("the changes of a block are out of order");
+        }
+        Ok(())
+    }
 }
 
 fn take_change<'b>(body: &'b [u8], offset: &mut usize) -> Option<ChangeRef<'b>> {
@@ -225,19 +343,24 @@ fn take_bytes<'a>(body: &'a [u8], offset: &mut usize, len: u64) -> Option<&'a [u
     Some(bytes)
 }
 
-/// What the checksums of one file's records are mixed with: the checksum of its header.
+/// What the records of one file have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Salt(u64);
+pub(super) struct FileHeader {
+    /// What their checksums are mixed with: the checksum of the header.
+    salt: u64,
+    /// The version of the format.
+    pub(super) version: u16,
+}
 
-/// The header of the file with this number, and the salt of its records. Everything in it follows from the number.
-pub(super) fn file_header(sequence: u64) -> ([u8; FILE_HEADER_LEN], Salt) {
+/// The header of the file with this number and version. Everything in it follows from them.
+pub(super) fn file_header(sequence: u64, version: u16) -> ([u8; FILE_HEADER_LEN], FileHeader) {
     let mut header = [0; FILE_HEADER_LEN];
     header[..MAGIC.len()].copy_from_slice(&MAGIC);
-    header[VERSION_AT..][..2].copy_from_slice(&VERSION.to_le_bytes());
+    header[VERSION_AT..][..2].copy_from_slice(&version.to_le_bytes());
     header[SEQUENCE_AT..][..8].copy_from_slice(&sequence.to_le_bytes());
-    let sum = crc64(&header[..FILE_SUM_AT]);
-    header[FILE_SUM_AT..].copy_from_slice(&sum.to_le_bytes());
-    (header, Salt(sum))
+    let salt = crc64(&header[..FILE_SUM_AT]);
+    header[FILE_SUM_AT..].copy_from_slice(&salt.to_le_bytes());
+    (header, FileHeader { salt, version })
 }
 
 /// Why the first bytes of a file are not the header that was expected.
@@ -255,7 +378,7 @@ pub(super) enum BadHeader {
 }
 
 /// Compares the first bytes of a file with the header that it should have.
-pub(super) fn check_file_header(bytes: &[u8], sequence: u64) -> Result<Salt, BadHeader> {
+pub(super) fn check_file_header(bytes: &[u8], sequence: u64) -> Result<FileHeader, BadHeader> {
     let bad = |offset, reason| Err(BadHeader::Damaged { offset, reason });
     let Some(header) = bytes.get(..FILE_HEADER_LEN) else {
         return bad(bytes.len(), "file is shorter than its header");
@@ -266,15 +389,15 @@ pub(super) fn check_file_header(bytes: &[u8], sequence: u64) -> Result<Salt, Bad
     if u64_at(header, FILE_SUM_AT) != Some(crc64(&header[..FILE_SUM_AT])) {
         return bad(0, "header checksum");
     }
-    match u16_at(header, VERSION_AT) {
-        Some(VERSION) => {}
-        found => return Err(BadHeader::Version(found.map_or(0, u64::from))),
+    let version = u16_at(header, VERSION_AT).unwrap_or(0);
+    if ![VERSION_WITHOUT_FINGERPRINTS, VERSION].contains(&version) {
+        return Err(BadHeader::Version(u64::from(version)));
     }
     if u64_at(header, SEQUENCE_AT) != Some(sequence) {
         return bad(SEQUENCE_AT, "another file's sequence number");
     }
-    let (expected, salt) = file_header(sequence);
-    if *header == expected { Ok(salt) } else { bad(VERSION_AT, "unknown header field") }
+    let (expected, tag) = file_header(sequence, version);
+    if *header == expected { Ok(tag) } else { bad(VERSION_AT, "unknown header field") }
 }
 
 /// What stands before a record's body.
@@ -293,19 +416,19 @@ impl RecordHeader {
     /// Reads the header at `offset` of a file. `None`: there is no sound one.
     ///
     /// Cheapest first, because the search behind a bad record asks this at every offset.
-    pub(super) fn at(file: &[u8], offset: usize, salt: Salt) -> Option<Self> {
-        Self::parse(file.get(offset..)?, offset as u64, salt)
+    pub(super) fn at(file: &[u8], offset: usize, of_file: FileHeader) -> Option<Self> {
+        Self::parse(file.get(offset..)?, offset as u64, of_file)
     }
 
     /// The same from the bytes that begin at `offset` of the file.
-    pub(super) fn parse(bytes: &[u8], offset: u64, salt: Salt) -> Option<Self> {
+    pub(super) fn parse(bytes: &[u8], offset: u64, of_file: FileHeader) -> Option<Self> {
         let bytes = bytes.get(..RECORD_HEADER_LEN)?;
         let kind = Kind::from_code(u32_at(bytes, KIND_AT)?)?;
         let durable = u64_at(bytes, DURABLE_AT)?;
         if durable < FILE_HEADER_LEN as u64 || durable > offset {
             return None;
         }
-        let sum = header_sum(bytes, offset, salt);
+        let sum = header_sum(bytes, offset, of_file);
         let sound = u64_at(bytes, HEADER_SUM_AT)? == sum;
         let (len, body_sum) = (u32_at(bytes, LEN_AT)?, u64_at(bytes, BODY_SUM_AT)?);
         (sound && (kind.is_record() || len == 0)).then_some(Self { len, kind, durable, body_sum })
@@ -324,21 +447,22 @@ pub(super) fn is_body(body: &[u8], sum: u64) -> bool {
 
 /// The place is mixed in by an odd multiplier, as in the pages of a segment: a bijection, so two places of a file
 /// never share a checksum by cancelling.
-fn header_sum(header: &[u8], offset: u64, salt: Salt) -> u64 {
-    crc64(&header[BODY_SUM_AT..RECORD_HEADER_LEN]) ^ (offset ^ salt.0).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+fn header_sum(header: &[u8], offset: u64, of_file: FileHeader) -> u64 {
+    crc64(&header[BODY_SUM_AT..RECORD_HEADER_LEN])
+        ^ (offset ^ of_file.salt).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 /// Fills in the header of a record whose body stands behind [`RECORD_HEADER_LEN`] free bytes.
 ///
 /// # Panics
 /// If the body is longer than [`BODY_LEN_MAX`]: the writer refuses it before.
-pub(super) fn finish_record(record: &mut [u8], kind: Kind, offset: u64, durable: u64, salt: Salt) {
+pub(super) fn finish_record(record: &mut [u8], kind: Kind, offset: u64, durable: u64, of_file: FileHeader) {
     let (header, body) = record.split_at_mut(RECORD_HEADER_LEN);
     let len = u32::try_from(body.len()).expect("a body that its length field can hold");
     header[BODY_SUM_AT..][..8].copy_from_slice(&crc64(body).to_le_bytes());
     header[LEN_AT..][..4].copy_from_slice(&len.to_le_bytes());
     header[KIND_AT..][..4].copy_from_slice(&kind.code().to_le_bytes());
     header[DURABLE_AT..][..8].copy_from_slice(&durable.to_le_bytes());
-    let sum = header_sum(header, offset, salt);
+    let sum = header_sum(header, offset, of_file);
     header[HEADER_SUM_AT..][..8].copy_from_slice(&sum.to_le_bytes());
 }

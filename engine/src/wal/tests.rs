@@ -1,19 +1,28 @@
 //! The log against every cut, every flipped byte, every failing operation and simulated power losses.
 
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
 
 use super::record::{
-    BlockRecord, Change, FILE_HEADER_LEN, Kind, RECORD_HEADER_LEN, RecordHeader, check_file_header,
-    file_header, finish_record,
+    BlockRecord, Change, FILE_HEADER_LEN, Kind, RECORD_HEADER_LEN, RecordHeader, VERSION,
+    VERSION_WITHOUT_FINGERPRINTS, check_file_header, file_header, finish_record,
 };
 use super::*;
 use crate::error::Error;
+use crate::options::{Config, Options};
 use crate::storage::Storage;
 use crate::testing::{Fault, SimStorage};
 
 const SEQUENCE: u64 = 7;
+
+/// Two hundred domains: numbers of one and of two bytes.
+static CONFIG: LazyLock<Arc<Config>> = LazyLock::new(|| {
+    let options = (0..200).fold(Options::new(), |options, i| options.domain(&format!("d{i}")));
+    Arc::new(options.into_config().unwrap())
+});
 
 fn path() -> &'static Path {
     Path::new("/wal/7")
@@ -29,7 +38,7 @@ fn disk() -> SimStorage {
 fn block(height: u64) -> Record {
     let value = |len| (len > 0).then(|| vec![height as u8; len as usize - 1]);
     let changes =
-        (0..height % 4).map(|i| Change { domain: i as u16, key: vec![i as u8; 3], value: value(i * 9) });
+        (0..height % 4).map(|i| Change { domain: i as u16 + 1, key: vec![i as u8; 3], value: value(i * 9) });
     Record::Block(BlockRecord { height, root: [height as u8; 32], changes: changes.collect() })
 }
 
@@ -58,7 +67,7 @@ fn log(records: &[Record], synced: impl Fn(usize) -> bool) -> (SimStorage, WalWr
 
 fn read(bytes: &[u8], tail: Tail) -> Result<(Vec<Record>, Position), Error> {
     let reader = WalReader::open(path(), bytes, SEQUENCE, tail)?;
-    Ok((reader.records().collect::<Result<_, _>>()?, reader.position()))
+    Ok((reader.records(&CONFIG).collect::<Result<_, _>>()?, reader.position()))
 }
 
 /// The offset where damage is reported.
@@ -75,13 +84,14 @@ fn blocks(count: u64) -> Vec<Record> {
 
 fn any_record() -> impl Strategy<Value = Record> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..40);
-    let change = (any::<u16>(), bytes(), prop::option::of(bytes())).prop_map(|(domain, key, value)| Change {
-        domain,
-        key,
-        value,
-    });
-    let block = (any::<u64>(), any::<[u8; 32]>(), prop::collection::vec(change, 0..6))
-        .prop_map(|(height, root, changes)| Record::Block(BlockRecord { height, root, changes }));
+    let changes = prop::collection::btree_map((1..=200u16, bytes()), prop::option::of(bytes()), 0..6);
+    let block = (any::<u64>(), any::<[u8; 32]>(), changes).prop_map(
+        |(height, root, changes): (_, _, BTreeMap<_, _>)| {
+            let change = |((domain, key), value)| Change { domain, key, value };
+            let changes = changes.into_iter().map(change).collect();
+            Record::Block(BlockRecord { height, root, changes })
+        },
+    );
     prop_oneof![4 => block, 1 => any::<u64>().prop_map(|to| Record::Unwind { to })]
 }
 
@@ -104,7 +114,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_are_an_error_or_an_empty_log(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         prop_assert!(read(&bytes, Tail::Open).is_err());
-        let behind_a_header = [&file_header(SEQUENCE).0[..], &bytes].concat();
+        let behind_a_header = [&file_header(SEQUENCE, VERSION).0[..], &bytes].concat();
         prop_assert_eq!(read(&behind_a_header, Tail::Open).unwrap().0, vec![]);
     }
 }
@@ -209,7 +219,7 @@ fn a_follower_yields_each_record_once_and_as_soon_as_it_is_written() {
     for synced in [0, 0b101, usize::MAX] {
         let disk = disk();
         let mut writer = WalWriter::create(&disk, path(), SEQUENCE).unwrap();
-        let mut follower = WalFollower::open(&disk, path(), SEQUENCE).unwrap().unwrap();
+        let mut follower = WalFollower::open(&disk, &CONFIG, path(), SEQUENCE).unwrap().unwrap();
         for (i, record) in records.iter().enumerate() {
             append(&mut writer, record).unwrap();
             if synced >> i & 1 == 1 {
@@ -233,7 +243,7 @@ fn taken(follower: &mut WalFollower, is_sealed: bool) -> Vec<Record> {
         LogEvent::Unwind { to } => Record::Unwind { to },
         LogEvent::Block(block) => {
             let (mut body, mut changes) = (Vec::new(), Vec::new());
-            block.for_each_change(&mut body, |change| changes.push(Change::from(change))).unwrap();
+            block.for_each_change(&CONFIG, &mut body, |change| changes.push(Change::from(change))).unwrap();
             Record::Block(BlockRecord { height: block.height, root: block.root, changes })
         }
     };
@@ -242,7 +252,7 @@ fn taken(follower: &mut WalFollower, is_sealed: bool) -> Vec<Record> {
 
 /// What a reader finds that opens the file now.
 fn followed(disk: &SimStorage) -> Vec<Record> {
-    taken(&mut WalFollower::open(disk, path(), SEQUENCE).unwrap().unwrap(), false)
+    taken(&mut WalFollower::open(disk, &CONFIG, path(), SEQUENCE).unwrap().unwrap(), false)
 }
 
 #[test]
@@ -262,7 +272,13 @@ fn files_and_records_know_their_place() {
     assert_eq!(read(&unsynced, Tail::Open).unwrap().0, [block(4)], "nor is a copy taken for a record");
     let mut foreign = bytes[..FILE_HEADER_LEN].to_vec();
     let mut stranger = bytes[record.0..record.1].to_vec();
-    finish_record(&mut stranger, Kind::Block, FILE_HEADER_LEN as u64, 64, file_header(SEQUENCE + 1).1);
+    finish_record(
+        &mut stranger,
+        Kind::Block,
+        FILE_HEADER_LEN as u64,
+        64,
+        file_header(SEQUENCE + 1, VERSION).1,
+    );
     foreign.extend(stranger);
     assert_eq!(read(&foreign, Tail::Open).unwrap().0, [], "a record of another file");
 }
@@ -282,7 +298,11 @@ fn offsets(bytes: &[u8]) -> Vec<(usize, usize)> {
 
 /// A file with one record of this body, checksums and all.
 fn forged(kind: Kind, body: &[u8]) -> Vec<u8> {
-    let (header, salt) = file_header(SEQUENCE);
+    forged_of(VERSION, kind, body)
+}
+
+fn forged_of(version: u16, kind: Kind, body: &[u8]) -> Vec<u8> {
+    let (header, salt) = file_header(SEQUENCE, version);
     let mut record = vec![0; RECORD_HEADER_LEN];
     record.extend_from_slice(body);
     finish_record(&mut record, kind, FILE_HEADER_LEN as u64, FILE_HEADER_LEN as u64, salt);
@@ -295,20 +315,27 @@ fn hostile_lengths_and_fields_are_damage() {
     let huge = [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x01];
     for (kind, body) in [
         (Kind::Block, vec![0; 39]),
-        (Kind::Block, block(&[0])),
-        (Kind::Block, block(&[0, 1, b'k', 3, b'v'])),
-        (Kind::Block, block(&[&[0][..], &huge].concat())),
-        (Kind::Block, block(&[&[0, 1, b'k'][..], &huge].concat())),
+        (Kind::Block, block(&[1])),
+        (Kind::Block, block(&[1, 1, b'k', 3, b'v'])),
+        (Kind::Block, block(&[&[1][..], &huge].concat())),
+        (Kind::Block, block(&[&[1, 1, b'k'][..], &huge].concat())),
         (Kind::Block, block(&[0x80, 0x80, 0x04, 0, 0])),
         (Kind::Block, block(&[0x80, 0x00, 0, 0])),
         (Kind::Unwind, vec![0; 7]),
         (Kind::Unwind, vec![0; 9]),
     ] {
-        assert_eq!(damaged_at(&forged(kind, &body), Tail::Open), FILE_HEADER_LEN as u64, "{kind:?} {body:?}");
+        assert_eq!(
+            damaged_at(&forged_of(VERSION_WITHOUT_FINGERPRINTS, kind, &body), Tail::Open),
+            FILE_HEADER_LEN as u64,
+            "{kind:?} {body:?}"
+        );
     }
     assert_eq!(read(&forged(Kind::Mark, &[1]), Tail::Open).unwrap().0, [], "no writer gives a mark a body");
     assert_eq!(
-        read(&forged(Kind::Block, &block(&[0, 0, 1])), Tail::Open).unwrap().0.len(),
+        read(&forged_of(VERSION_WITHOUT_FINGERPRINTS, Kind::Block, &block(&[1, 0, 1])), Tail::Open)
+            .unwrap()
+            .0
+            .len(),
         1,
         "an empty value"
     );
@@ -321,13 +348,108 @@ fn hostile_lengths_and_fields_are_damage() {
 }
 
 #[test]
+fn a_block_that_no_writer_writes_is_damage() {
+    let reason = |changes: &[(u16, &[u8], Option<&[u8]>)]| {
+        let changes: Vec<_> =
+            changes.iter().map(|&(domain, key, value)| ChangeRef { domain, key, value }).collect();
+        let mut body = Vec::new();
+        RecordRef::Block { height: 5, root: &[0; 32], changes: &changes }.encode_body(&mut body, VERSION);
+        match read(&forged(Kind::Block, &body), Tail::Open) {
+            Ok(_) => None,
+            Err(Error::Damaged { offset: 64, reason, .. }) => Some(reason),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert_eq!(reason(&[(1, b"", None), (1, b"a", None), (200, b"a", Some(b""))]), None);
+    for foreign in [0, 201, u16::MAX] {
+        assert_eq!(reason(&[(foreign, b"k", None)]), Some("a block changes a domain that was not declared"));
+    }
+    assert_eq!(reason(&[(1, &[7; 1024], None)]), None);
+    assert_eq!(reason(&[(1, &[7; 1025], None)]), Some("a block has a key that is too long"));
+    for (before, after) in [((1, b"k"), (1, b"k")), ((1, b"l"), (1, b"k")), ((2, b"a"), (1, b"k"))] {
+        let changes = [before, after].map(|(domain, key)| (domain, &key[..], None));
+        assert_eq!(reason(&changes), Some("the changes of a block are out of order"));
+    }
+}
+
+#[test]
+fn fingerprints_are_those_of_the_changes() {
+    let change = ChangeRef { domain: 3, key: b"k", value: Some(b"v") };
+    let mut sound = Vec::new();
+    RecordRef::Block { height: 5, root: &[7; 32], changes: &[change, ChangeRef { key: b"l", ..change }] }
+        .encode_body(&mut sound, VERSION);
+    assert_eq!(read(&forged(Kind::Block, &sound), Tail::Open).unwrap().0.len(), 1);
+    let forge = |edit: &dyn Fn(&mut Vec<u8>)| {
+        let mut body = sound.clone();
+        edit(&mut body);
+        // The head's own checksum, where its end is still known.
+        let count = u32::from_le_bytes(body[40..44].try_into().unwrap()) as usize;
+        if let Some(sum_at) = Some(44 + 4 * count).filter(|at| at + 8 <= body.len()) {
+            let sum = icecore_segments::checksum::crc64(&body[..sum_at]);
+            body[sum_at..sum_at + 8].copy_from_slice(&sum.to_le_bytes());
+        }
+        body
+    };
+    let edits: [&dyn Fn(&mut Vec<u8>); 6] = [
+        &|body| body[44] ^= 1,
+        &|body| body[40] = 1,
+        &|body| body[40] = 3,
+        &|body| body[40..44].fill(0xFF),
+        &|body| drop(body.splice(44..48, [])),
+        &|body| body.truncate(50),
+    ];
+    for (number, edit) in edits.into_iter().enumerate() {
+        assert_eq!(damaged_at(&forged(Kind::Block, &forge(edit)), Tail::Open), 64, "edit {number}");
+    }
+    let mut unsealed = sound;
+    unsealed[9] ^= 1;
+    assert_eq!(damaged_at(&forged(Kind::Block, &unsealed), Tail::Open), 64, "a root that was changed");
+}
+
+#[test]
+fn a_file_of_the_first_version_is_read_and_ended_as_it_was_begun() {
+    let change = ChangeRef { domain: 3, key: b"k", value: Some(b"v") };
+    let record = RecordRef::Block { height: 5, root: &[7; 32], changes: &[change] };
+    let mut body = Vec::new();
+    record.encode_body(&mut body, VERSION_WITHOUT_FINGERPRINTS);
+    let bytes = forged_of(VERSION_WITHOUT_FINGERPRINTS, Kind::Block, &body);
+    let disk = disk();
+    let mut file = disk.create(path()).unwrap();
+    std::io::Write::write_all(&mut file, &bytes).unwrap();
+    file.sync().unwrap();
+    drop(file);
+    let expected =
+        Record::Block(BlockRecord { height: 5, root: [7; 32], changes: vec![Change::from(change)] });
+    assert_eq!(followed(&disk), [expected.clone()]);
+    let (found, position) = read(&bytes, Tail::Open).unwrap();
+    assert_eq!(found, [expected.clone()]);
+    let mut writer = WalWriter::resume(&disk, path(), SEQUENCE, position).unwrap();
+    append(&mut writer, &block(6)).unwrap();
+    writer.seal().unwrap();
+    assert_eq!(followed(&disk), [expected.clone(), block(6)]);
+    assert_eq!(read(&disk.bytes(path()), Tail::Sealed).unwrap().0, [expected, block(6)]);
+}
+
+#[test]
+fn the_domains_of_the_archive_itself_are_in_no_log() {
+    let config =
+        Options::new().domain("kv").snapshot_period(std::num::NonZeroU64::new(1)).into_config().unwrap();
+    for (domain, sound) in [(0, false), (1, true), (2, false)] {
+        let mut body = Vec::new();
+        let change = ChangeRef { domain, key: b"k", value: None };
+        RecordRef::Block { height: 5, root: &[0; 32], changes: &[change] }.encode_body(&mut body, VERSION);
+        assert_eq!(Kind::Block.decode_body(&body, VERSION, &config).is_ok(), sound, "{domain}");
+    }
+}
+
+#[test]
 fn the_bytes_are_those_of_the_worked_example() {
     let record = Record::Block(BlockRecord {
         height: 5,
         root: [0xAB; 32],
         changes: vec![
-            Change { domain: 0, key: b"alice".to_vec(), value: Some(b"100".to_vec()) },
-            Change { domain: 1, key: b"bob".to_vec(), value: None },
+            Change { domain: 1, key: b"alice".to_vec(), value: Some(b"100".to_vec()) },
+            Change { domain: 2, key: b"bob".to_vec(), value: None },
         ],
     });
     let (disk, writer) = log(&[record, Record::Unwind { to: 4 }], |i| i == 0);
@@ -342,32 +464,33 @@ fn the_bytes_are_those_of_the_worked_example() {
 
 /// As in `FORMAT.md`. A change here is a change of the format and needs a version of its own.
 const EXAMPLE: &str = "
-8a 49 43 57 0d 0a 1a 0a 01 00 00 00 00 00 00 00
+8a 49 43 57 0d 0a 1a 0a 02 00 00 00 00 00 00 00
 07 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
-00 00 00 00 00 00 00 00 b1 d4 5a 6b 69 16 4c dd
-bd cb 7b 0c 02 95 02 a8 bf 7e e8 5e 29 de 5d e6
-39 00 00 00 01 00 00 00 40 00 00 00 00 00 00 00
+00 00 00 00 00 00 00 00 ca a6 20 11 29 c4 ed 2f
+3b 17 7a e8 1f 64 77 57 bc 19 52 a5 bc ca db b3
+4d 00 00 00 01 00 00 00 40 00 00 00 00 00 00 00
 05 00 00 00 00 00 00 00 ab ab ab ab ab ab ab ab
 ab ab ab ab ab ab ab ab ab ab ab ab ab ab ab ab
-ab ab ab ab ab ab ab ab 00 05 61 6c 69 63 65 04
-31 30 30 01 03 62 6f 62 00 51 c7 1f f5 f9 9a 89
-a7 00 00 00 00 00 00 00 00 00 00 00 00 03 00 00
-00 99 00 00 00 00 00 00 00 d2 53 0c bb 54 2f f4
-31 0d 17 08 40 bc 17 4a 8b 08 00 00 00 02 00 00
-00 99 00 00 00 00 00 00 00 04 00 00 00 00 00 00
-00 31 84 64 f7 8d ad b2 7b 00 00 00 00 00 00 00
-00 00 00 00 00 04 00 00 00 99 00 00 00 00 00 00
-00
+ab ab ab ab ab ab ab ab 02 00 00 00 6f 74 96 d3
+b6 33 6d 28 3e 95 85 8f 99 98 b3 13 01 05 61 6c
+69 63 65 04 31 30 30 02 03 62 6f 62 00 e0 48 9b
+d7 54 13 56 67 00 00 00 00 00 00 00 00 00 00 00
+00 03 00 00 00 ad 00 00 00 00 00 00 00 63 d7 2b
+aa b8 14 2d 1f 0d 17 08 40 bc 17 4a 8b 08 00 00
+00 02 00 00 00 ad 00 00 00 00 00 00 00 04 00 00
+00 00 00 00 00 00 4b 2b 1d 28 32 e1 b9 00 00 00
+00 00 00 00 00 00 00 00 00 04 00 00 00 ad 00 00
+00 00 00 00 00
 ";
 
 #[test]
 fn a_newer_version_is_named() {
-    let mut bytes = file_header(SEQUENCE).0;
-    bytes[8] = 2;
+    let mut bytes = file_header(SEQUENCE, VERSION).0;
+    bytes[8] = 3;
     let sum = icecore_segments::checksum::crc64(&bytes[..56]);
     bytes[56..].copy_from_slice(&sum.to_le_bytes());
-    assert!(matches!(read(&bytes, Tail::Open), Err(Error::Unsupported { found: 2, supported: 1, .. })));
+    assert!(matches!(read(&bytes, Tail::Open), Err(Error::Unsupported { found: 3, supported: 2, .. })));
 }
 
 #[test]
@@ -377,7 +500,7 @@ fn creating_replaces_a_leftover_without_records_only() {
         let _ = WalWriter::create(&disk, path(), SEQUENCE).unwrap();
         disk.truncate(path(), leftover as u64);
         let _ = WalWriter::create(&disk, path(), SEQUENCE).unwrap();
-        assert_eq!(disk.bytes(path()), file_header(SEQUENCE).0, "leftover of {leftover} bytes");
+        assert_eq!(disk.bytes(path()), file_header(SEQUENCE, VERSION).0, "leftover of {leftover} bytes");
     }
     let (disk, _) = log(&blocks(1), |_| false);
     let refused = WalWriter::create(&disk, path(), SEQUENCE);

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::reader::Position;
 use super::record::{
-    BODY_LEN_MAX, FILE_HEADER_LEN, Kind, RECORD_HEADER_LEN, RecordRef, Salt, file_header, finish_record,
+    BODY_LEN_MAX, FILE_HEADER_LEN, FileHeader, Kind, RECORD_HEADER_LEN, RecordRef, VERSION, file_header,
+    finish_record,
 };
 use crate::error::{Error, Operation, Poison};
 use crate::storage::{Storage, WriteFile};
@@ -19,7 +20,7 @@ const BUFFER_KEPT: usize = 1 << 20;
 pub(crate) struct WalWriter {
     path: PathBuf,
     file: Box<dyn WriteFile>,
-    salt: Salt,
+    header: FileHeader,
     len: u64,
     durable: u64,
     /// Whether records were appended since the last sync.
@@ -45,10 +46,10 @@ impl WalWriter {
             Some(_) => storage.remove(path)?,
             None => {}
         }
-        let (header, salt) = file_header(sequence);
+        let (bytes, header) = file_header(sequence, VERSION);
         let file = storage.create(path)?;
-        let mut this = Self::over(path, file, salt, FILE_HEADER_LEN as u64);
-        this.file.write_all(&header).map_err(|source| this.write_error(source))?;
+        let mut this = Self::over(path, file, header, FILE_HEADER_LEN as u64);
+        this.file.write_all(&bytes).map_err(|source| this.write_error(source))?;
         this.file.sync()?;
         storage.sync_dir(path.parent().unwrap_or(Path::new(".")))?;
         Ok(this)
@@ -66,7 +67,7 @@ impl WalWriter {
         position: Position,
     ) -> Result<Self, Error> {
         let file = storage.append(path, position.len)?;
-        let mut this = Self::over(path, file, file_header(sequence).1, position.len);
+        let mut this = Self::over(path, file, file_header(sequence, position.version).1, position.len);
         this.file.sync()?;
         if !position.marked {
             this.put(Kind::Mark, |_| {})?;
@@ -75,9 +76,9 @@ impl WalWriter {
     }
 
     /// A writer of a file that is durable up to its end, `len`.
-    fn over(path: &Path, file: Box<dyn WriteFile>, salt: Salt, len: u64) -> Self {
+    fn over(path: &Path, file: Box<dyn WriteFile>, header: FileHeader, len: u64) -> Self {
         let (path, buffer) = (path.to_owned(), Vec::new());
-        Self { path, file, salt, len, durable: len, unsynced: false, failure: None, buffer }
+        Self { path, file, header, len, durable: len, unsynced: false, failure: None, buffer }
     }
 
     /// Appends a record and hands it to the system.
@@ -90,7 +91,8 @@ impl WalWriter {
     /// [`Error::TooLarge`] for a body longer than [`BODY_LEN_MAX`], and nothing was written; [`Error::Io`] if the
     /// write failed, and [`Error::Poisoned`] ever after.
     pub(crate) fn append(&mut self, record: &RecordRef<'_>) -> Result<(), Error> {
-        self.put(record.kind(), |body| record.encode_body(body))?;
+        let version = self.header.version;
+        self.put(record.kind(), |body| record.encode_body(body, version))?;
         self.unsynced = true;
         Ok(())
     }
@@ -149,7 +151,7 @@ impl WalWriter {
             self.buffer = Vec::new();
             return Err(Error::TooLarge { what: "block", len: body_len, max: BODY_LEN_MAX });
         }
-        finish_record(&mut self.buffer, kind, self.len, self.durable, self.salt);
+        finish_record(&mut self.buffer, kind, self.len, self.durable, self.header);
         let written = self.file.write_all(&self.buffer).and_then(|()| self.file.flush());
         let written = written.map_err(|source| self.write_error(source));
         self.remember(&written);
