@@ -103,7 +103,7 @@ fn expect_named_or_degraded(sample: &Sample, disk: &SimStorage, damaged: &[&Path
             // Roots are found by their order; nothing asks the filters of their segments.
             let is_used = |path: &&&Path| {
                 let name = path.file_name().unwrap().to_str().unwrap();
-                !(name.starts_with("_roots") && name.ends_with(".kvei"))
+                !(name.starts_with("_roots") && path.extension().is_some_and(|kind| kind == "kvei"))
             };
             if damaged.iter().any(|path| is_used(&path)) {
                 assert!(stats.degraded_reads > 0, "{what}");

@@ -5,6 +5,7 @@
 
 mod oracle;
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -98,7 +99,7 @@ fn said(view: &View) -> String {
         let values = view.multi_get(domain, &keys).unwrap();
         let one_by_one: Vec<_> = keys.iter().map(|key| view.get(domain, key).unwrap()).collect();
         assert_eq!(values, one_by_one);
-        said += &format!("{entries:?} {values:?}");
+        write!(said, "{entries:?} {values:?}").unwrap();
     }
     said
 }

@@ -349,7 +349,8 @@ fn hostile_lengths_and_fields_are_damage() {
 
 #[test]
 fn a_block_that_no_writer_writes_is_damage() {
-    let reason = |changes: &[(u16, &[u8], Option<&[u8]>)]| {
+    type Said<'a> = (u16, &'a [u8], Option<&'a [u8]>);
+    let reason = |changes: &[Said<'_>]| {
         let changes: Vec<_> =
             changes.iter().map(|&(domain, key, value)| ChangeRef { domain, key, value }).collect();
         let mut body = Vec::new();
@@ -390,7 +391,8 @@ fn fingerprints_are_those_of_the_changes() {
         }
         body
     };
-    let edits: [&dyn Fn(&mut Vec<u8>); 6] = [
+    type Edit<'a> = &'a dyn Fn(&mut Vec<u8>);
+    let edits: [Edit<'_>; 6] = [
         &|body| body[44] ^= 1,
         &|body| body[40] = 1,
         &|body| body[40] = 3,
@@ -420,9 +422,9 @@ fn a_file_of_the_first_version_is_read_and_ended_as_it_was_begun() {
     drop(file);
     let expected =
         Record::Block(BlockRecord { height: 5, root: [7; 32], changes: vec![Change::from(change)] });
-    assert_eq!(followed(&disk), [expected.clone()]);
+    assert_eq!(followed(&disk), std::slice::from_ref(&expected));
     let (found, position) = read(&bytes, Tail::Open).unwrap();
-    assert_eq!(found, [expected.clone()]);
+    assert_eq!(found, std::slice::from_ref(&expected));
     let mut writer = WalWriter::resume(&disk, path(), SEQUENCE, position).unwrap();
     append(&mut writer, &block(6)).unwrap();
     writer.seal().unwrap();
