@@ -5,7 +5,8 @@
 mod pages;
 
 use icecore_index::{
-    Error, ExistenceFilter, FilterBits, FilterBuilder, KeyHash, MemorySpool, Parallelism, PivotIndex,
+    Density, Error, ExistenceFilter, FilterBits, FilterBuilder, KeyHash, MemorySpool, Parallelism,
+    PivotBuilder, PivotIndex,
 };
 use icecore_segments::checksum::Checksum;
 use icecore_segments::span::PageSpan;
@@ -94,6 +95,20 @@ fn an_accessor_of_another_segment_and_another_kind_are_named() {
     assert!(matches!(ExistenceFilter::open(&filter[..], other), Err(Error::Mismatch { .. })));
     assert!(matches!(PivotIndex::open(&filter[..], PARENT), Err(Error::Mismatch { what: "file kind", .. })));
     assert!(matches!(ExistenceFilter::open(&index[..], PARENT), Err(Error::Mismatch { .. })));
+}
+
+#[test]
+fn more_entries_than_the_pages_can_have_are_refused() {
+    let model = Model::new(storage_like(700, 9), || 100, || 7);
+    for (entries, is_sound) in [(700, true), (600 + 16_384, true), (601 + 16_384, false), (u64::MAX, false)] {
+        for m in [1, 16, 65_536] {
+            let m = Density::new(m).unwrap();
+            let mut builder = PivotBuilder::new(Vec::new(), "storage", steps(), m).unwrap();
+            // Without the restarts of the last page, its beginning is the last place that the builder knows.
+            model.offer_until(600, &mut builder).unwrap();
+            assert_eq!(builder.finish(PARENT, 7, entries).is_ok(), is_sound, "{entries}");
+        }
+    }
 }
 
 /// Pages whose checksum is right and whose content is not: a search ends, in an error or not, without a panic.

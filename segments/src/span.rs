@@ -3,7 +3,11 @@
 use std::cmp::Ordering;
 
 use crate::error::Error;
+use crate::page::PAGE_RAW_LEN_MAX;
 use crate::step::BlockNumber;
+
+/// The most entries of a page: its body decodes to at most 32768 bytes, and the shortest entry takes two.
+pub const PAGE_ENTRIES_MAX: u64 = PAGE_RAW_LEN_MAX as u64 / 2;
 
 /// A run of data pages, both ends inside. Page numbers count data pages from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

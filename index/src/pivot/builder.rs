@@ -8,7 +8,7 @@ use std::io::Write;
 use icecore_segments::checksum::{Checksum, crc64};
 use icecore_segments::error::Error;
 use icecore_segments::frame::{FrameWriter, Header, Kind, PAGE_SIZE};
-use icecore_segments::span::{Pivot, PivotSink, Separator};
+use icecore_segments::span::{PAGE_ENTRIES_MAX, Pivot, PivotSink, Separator};
 use icecore_segments::step::{BlockNumber, StepRange};
 
 use super::choice::{Chooser, Role};
@@ -62,12 +62,17 @@ impl<W: Write> PivotBuilder<W> {
     /// `parent` is the content checksum of the `.kv`, `pages` the number of its data pages, `entries` of its versions.
     ///
     /// # Errors
-    /// [`Error::OutOfOrder`] when `pages` or `entries` lie before the last place offered; a failed write.
+    /// [`Error::OutOfOrder`] when `pages` or `entries` lie before the last place offered; [`Error::TooLarge`] for more entries
+    /// than the pages behind it can have; a failed write.
     pub fn finish(self, parent: Checksum, pages: u64, entries: u64) -> Result<(PivotSummary, W), Error> {
         let newest = &self.newest;
         if newest.any && (pages <= newest.page || entries <= newest.ordinal) || !newest.any && pages > 0 {
             let previous = newest.to_string();
             return Err(Error::OutOfOrder { previous, got: format!("end page={pages} ordinal={entries}") });
+        }
+        let most = newest.ordinal.saturating_add((pages - newest.page).saturating_mul(PAGE_ENTRIES_MAX));
+        if entries > most {
+            return Err(Error::TooLarge { what: "number of entries", len: entries, max: most });
         }
         let Self { m, mut chooser, mut leaves, .. } = self;
         chooser.finish(entries, &mut |role, place| leaves.take(role, place))?;

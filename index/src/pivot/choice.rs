@@ -10,6 +10,9 @@
 //! differ from their neighbour in the last byte only, and a separator there is a whole key.
 //!
 //! Cost: holds the restarts of one page, and the page beginnings of about one window.
+//!
+//! A page has at most [`PAGE_ENTRIES_MAX`](icecore_segments::span::PAGE_ENTRIES_MAX) entries: the builder sees to it, and the sums
+//! here stay far below 64 bits.
 
 use std::cmp::Ordering;
 

@@ -224,7 +224,7 @@ impl<'a> Leaf<'a> {
         let pages = span.first.checked_sub(self.first_page)? + u64::from(self.len(0)?.0 >> 7);
         let from = usize::try_from(pages).ok()?.checked_sub(begins)?;
         let count = (span.last - span.first) as usize;
-        if count > FENCES_MAX || from + count > self.fences {
+        if count > FENCES_MAX || from.checked_add(count).is_none_or(|end| end > self.fences) {
             return Some(&[]);
         }
         let (fences, _) = self.page.get(self.end + FENCE_LEN * from..)?.as_chunks();

@@ -8,6 +8,8 @@ use icecore_segments::error::Reason;
 use icecore_segments::span::Separator;
 use icecore_segments::step::BlockNumber;
 
+use super::packer::SEPARATOR_LEN_MAX;
+
 /// Collects the border before each leaf.
 #[derive(Default)]
 pub(super) struct TopBuilder {
@@ -57,7 +59,8 @@ pub(super) struct Top {
 impl Top {
     const LEAF_LEN: u64 = (size_of::<u64>() + size_of::<(u32, Option<BlockNumber>)>()) as u64;
 
-    /// Reads the separators of `leaves` leaves and checks that they ascend.
+    /// Reads the separators of `leaves` leaves and checks that they ascend and that none is longer than a leaf holds: each has
+    /// a leaf in the file, so memory is less than the file (P4).
     pub(super) fn parse(bytes: &[u8], leaves: u64) -> Result<Self, Reason> {
         // A separator takes two bytes at least, so a wrong count cannot ask for much.
         let leaves =
@@ -76,6 +79,9 @@ impl Top {
             let from = keys.len();
             if shared > from - newest {
                 return Err(Reason::Overrun);
+            }
+            if shared + len > SEPARATOR_LEN_MAX {
+                return Err(Reason::Length);
             }
             keys.extend_from_within(newest..newest + shared);
             keys.extend_from_slice(suffix);
@@ -149,4 +155,28 @@ fn head(key: &[u8]) -> u64 {
     let mut bytes = [0; 8];
     bytes[..key.len()].copy_from_slice(key);
     u64::from_be_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The top of leaves that all share one long separator and differ behind it.
+    fn shared(len: usize, leaves: u8) -> Vec<u8> {
+        let mut top = TopBuilder::default();
+        for last in 0..leaves {
+            let key = [vec![7; len - 1], vec![last]].concat();
+            top.push(&Separator { key: &key, before: None });
+        }
+        top.bytes().to_vec()
+    }
+
+    #[test]
+    fn a_separator_that_no_leaf_holds_is_refused() {
+        let long = shared(SEPARATOR_LEN_MAX, 100);
+        let top = Top::parse(&long, 100).unwrap();
+        assert!(top.memory() < 100 * 4096, "less than the leaves");
+        assert_eq!(Top::parse(&shared(SEPARATOR_LEN_MAX + 1, 100), 100).err(), Some(Reason::Length));
+        assert_eq!(Top::parse(&shared(1 << 20, 100), 100).err(), Some(Reason::Length), "100 MB from 1 MB");
+    }
 }
