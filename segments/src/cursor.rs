@@ -13,7 +13,9 @@ use crate::walk::Walk;
 
 /// A position among the entries of a segment. Allocates when it is made, and once more for the first compressed page.
 ///
-/// A new cursor stands before the first entry. An error leaves it behind the last.
+/// A new cursor stands before the first entry. An error leaves it behind the last. Every step leads to an entry that sorts strictly
+/// behind (before) the one it came from, every seek to one at or behind the position, or to an error: whatever the bytes
+/// are, a loop over a cursor ends.
 pub struct Cursor<'s, D> {
     segment: &'s Segment<D>,
     buf: PageBuf,
@@ -23,6 +25,8 @@ pub struct Cursor<'s, D> {
     plain: Option<&'s [u8]>,
     walk: Walk,
     key: Vec<u8>,
+    /// The key that a step came from, where that lies in another page or behind.
+    from: Vec<u8>,
     value: Held<'s>,
 }
 
@@ -99,7 +103,12 @@ impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
         let mut walk = Walk::start(&view, group, &mut self.key)?;
         while (self.key.as_slice(), at) < (key, walk.entry.block) {
             if !walk.next(&view, &mut self.key)? {
-                return self.enter_page(page + 1);
+                let found = self.enter_page(page + 1)?;
+                if found && (self.key.as_slice(), at) < (key, self.walk.entry.block) {
+                    self.place = Place::After;
+                    return Err(self.segment.span_misses(span));
+                }
+                return Ok(found);
             }
         }
         self.walk = walk;
@@ -122,7 +131,13 @@ impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
         if self.walk.next(&Page::with_shape(self.shape, body), &mut self.key)? {
             return self.arrive();
         }
-        self.enter_page(self.page + 1)
+        self.depart();
+        let block = self.walk.entry.block;
+        let found = self.enter_page(self.page + 1)?;
+        if found && !is_before((&self.from, block), (&self.key, self.walk.entry.block)) {
+            return Err(self.out_of_order());
+        }
+        Ok(found)
     }
 
     /// Goes to the entry before. `false`: the cursor stands before the first.
@@ -132,15 +147,32 @@ impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
             Place::Before => return Ok(false),
             Place::At => self.place = Place::After,
         }
+        self.depart();
+        let block = self.walk.entry.block;
         let body = self.plain.unwrap_or_else(|| self.buf.body());
         if self.walk.prev(&Page::with_shape(self.shape, body), &mut self.key)? {
-            return self.arrive();
+            self.arrive()?;
+        } else if let Some(page) = self.page.checked_sub(1) {
+            self.enter_page_backward(page)?;
+        } else {
+            self.place = Place::Before;
+            return Ok(false);
         }
-        if let Some(page) = self.page.checked_sub(1) {
-            return self.enter_page_backward(page);
+        if is_before((&self.key, self.walk.entry.block), (&self.from, block)) {
+            return Ok(true);
         }
-        self.place = Place::Before;
-        Ok(false)
+        Err(self.out_of_order())
+    }
+
+    /// Keeps the key that the cursor leaves.
+    fn depart(&mut self) {
+        self.key.clone_into(&mut self.from);
+    }
+
+    #[cold]
+    fn out_of_order(&mut self) -> Error {
+        self.place = Place::After;
+        self.view().damaged(Reason::Order)
     }
 
     fn new(segment: &'s Segment<D>) -> Self {
@@ -153,6 +185,7 @@ impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
             plain: Some(&[]),
             walk: Walk::default(),
             key: Vec::with_capacity(KEY_LEN_MAX),
+            from: Vec::new(),
             value: Held::Is(Value::Deletion),
         }
     }
@@ -284,6 +317,11 @@ impl<D: AsRef<[u8]>> Segment<D> {
         }
         Ok(())
     }
+}
+
+/// Whether the first (key, block) sorts strictly before the second.
+fn is_before(a: (&[u8], BlockNumber), b: (&[u8], BlockNumber)) -> bool {
+    a.0.cmp(b.0).then(b.1.cmp(&a.1)).is_lt()
 }
 
 /// The key before and the key that a restart begins with.

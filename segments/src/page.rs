@@ -210,7 +210,11 @@ impl<'a> Page<'a> {
             let prefix_len = u16_at(front, PREFIX_LEN_AT)?;
             let entries_at = BODY_HEADER_LEN + RESTART_LEN * restarts as usize + prefix_len as usize;
             // What a body holds is addressed in 16 bits: a body is never longer than that.
+            let key_len = u16_at(front, KEY_LEN_AT)?;
             if restarts == 0 || entries_at >= body.len().min(PAGE_RAW_LEN_MAX) {
+                return None;
+            }
+            if usize::from(prefix_len.max(key_len)) > KEY_LEN_MAX {
                 return None;
             }
             let shape = Shape {
@@ -219,7 +223,7 @@ impl<'a> Page<'a> {
                 count: header.count as u16,
                 restarts,
                 prefix_len,
-                key_len: u16_at(front, KEY_LEN_AT)?,
+                key_len,
                 entries_at: entries_at as u16,
                 fixed: header.flags & FIXED_LEN != 0,
                 one_block: header.flags & ONE_BLOCK != 0,

@@ -6,7 +6,7 @@ use std::ops::Range;
 use zstd::zstd_safe::DDict;
 
 use crate::checksum::{PageChecks, Salt, crc64, is_sealed};
-use crate::codec::PageBuf;
+use crate::codec::{DICTIONARY_LEN_MAX, PageBuf};
 use crate::entry::{Value, Version};
 use crate::error::{Corruption, Error, Part, Reason};
 use crate::frame::{Frame, Kind, PAGE_SIZE};
@@ -74,6 +74,9 @@ impl<D: AsRef<[u8]>> Segment<D> {
             Error::from(Corruption { part: Part::RunTable, offset: runs.offset, reason: Reason::Field })
         })?;
         let dictionary_bytes = located(bytes, &dictionary, Part::Dictionary)?;
+        if dictionary_bytes.len() > DICTIONARY_LEN_MAX {
+            return Err(footer(Reason::Field));
+        }
         let page = PAGE_SIZE as u64;
         let runs_at = (1 + summary.pages + run_table.pages()) * page;
         let dictionary_at = runs_at + runs.len.next_multiple_of(page);
@@ -85,7 +88,7 @@ impl<D: AsRef<[u8]>> Segment<D> {
             return Err(footer(Reason::Length));
         }
         let salt = frame.salt;
-        let dictionary = (!dictionary_bytes.is_empty()).then(|| DDict::create(dictionary_bytes));
+        let dictionary = load_dictionary(dictionary_bytes, &dictionary)?;
         let checks = PageChecks::new(summary.pages);
         Ok(Self { data, salt, summary, runs: run_table, dictionary, checks })
     }
@@ -210,6 +213,13 @@ impl<D: AsRef<[u8]>> Segment<D> {
         Ok(low)
     }
 
+    /// What a span is worth that does not reach the position it was given for.
+    #[cold]
+    pub(crate) fn span_misses(&self, span: PageSpan) -> Error {
+        let expected = "a span that reaches the position".to_owned();
+        Error::Mismatch { what: "page span", expected, found: describe_span(span) }
+    }
+
     /// The restart at which to start in a page of a span.
     #[inline]
     pub(crate) fn hint_in(&self, span: PageSpan, page: u64, loaded: &Loaded<'_>) -> Result<usize, Error> {
@@ -228,8 +238,7 @@ impl<D: AsRef<[u8]>> Segment<D> {
     #[cold]
     fn no_such_span(&self, span: PageSpan) -> Error {
         let expected = format!("a span of {} pages", self.summary.pages);
-        let found = format!("{}:{}-{}", span.first, span.restart, span.last);
-        Error::Mismatch { what: "page span", expected, found }
+        Error::Mismatch { what: "page span", expected, found: describe_span(span) }
     }
 
     pub(crate) fn blob(&self, reference: &OverflowRef, page: &Page<'_>) -> Result<Blob<'_>, Error> {
@@ -243,6 +252,19 @@ impl<D: AsRef<[u8]>> Segment<D> {
     pub(crate) fn salt(&self) -> Salt {
         self.salt
     }
+}
+
+fn describe_span(span: PageSpan) -> String {
+    format!("{}:{}-{}", span.first, span.restart, span.last)
+}
+
+/// The dictionary for decoding, where there is one. Bytes that zstd does not take for a dictionary are damage.
+fn load_dictionary(bytes: &[u8], place: &Located) -> Result<Option<DDict<'static>>, Error> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let broken = Corruption { part: Part::Dictionary, offset: place.offset, reason: Reason::Decode };
+    Ok(Some(DDict::try_create(bytes).ok_or(broken)?))
 }
 
 /// The bytes of a structure that the footer names, their checksum checked.

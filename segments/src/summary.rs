@@ -2,8 +2,9 @@
 
 use crate::bytes::{u16_at, u64_at};
 use crate::codec::Encoding;
-use crate::entry::KEY_LEN_MAX;
+use crate::entry::{KEY_LEN_MAX, VALUE_INLINE_MAX, VALUE_LEN_MAX};
 use crate::frame::{FileSummary, PAYLOAD_LEN_MAX};
+use crate::span::PAGE_ENTRIES_MAX;
 use crate::step::{BlockNumber, StepRange};
 
 pub(crate) const ENTRIES_AT: usize = 0;
@@ -144,14 +145,26 @@ impl SegmentSummary {
             overflow_values: field(OVERFLOW_VALUES_AT)?,
             overflow_bytes: field(OVERFLOW_BYTES_AT)?,
         };
-        let sound = last.len() == last_len
-            && first_len.max(last_len) <= KEY_LEN_MAX
-            && summary.keys <= summary.entries
-            && summary.deletions <= summary.entries
-            && summary.pages <= summary.entries
-            && (summary.pages == 0) == (summary.entries == 0)
-            && summary.min_block <= summary.max_block;
+        let sound =
+            last.len() == last_len && first_len.max(last_len) <= KEY_LEN_MAX && summary.counts_are_sound();
         sound.then_some((summary, tables))
+    }
+
+    /// Whether the counts can be those of a segment with so many pages.
+    ///
+    /// The pages are compared with the length of the file, so all that is computed from a count is bounded by it too.
+    fn counts_are_sound(&self) -> bool {
+        let Self { entries, pages, .. } = *self;
+        let at_most = |count: u64, each: u64| count.saturating_mul(each);
+        let inline_max = at_most(entries, VALUE_INLINE_MAX as u64);
+        entries <= at_most(pages, PAGE_ENTRIES_MAX)
+            && pages <= entries
+            && self.keys <= entries
+            && self.deletions <= entries
+            && self.overflow_values <= entries
+            && self.key_bytes <= at_most(entries, KEY_LEN_MAX as u64)
+            && self.value_bytes <= inline_max.saturating_add(at_most(self.overflow_values, VALUE_LEN_MAX))
+            && self.min_block <= self.max_block
     }
 }
 

@@ -1,7 +1,13 @@
 //! The walk over the entries of one page that rebuilds their keys: what cursors and verify are made of.
+//!
+//! It goes on strictly in the order of a segment, or ends in [`Reason::Order`]: whoever walks gets somewhere.
 
+use std::cmp::Ordering;
+
+use crate::entry::KEY_LEN_MAX;
 use crate::error::{Error, Reason};
 use crate::page::{EntryAt, Page};
+use crate::step::BlockNumber;
 
 /// Goes through the entries of a page from front to back and rebuilds their keys.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,20 +29,24 @@ impl Walk {
     pub(crate) fn start(page: &Page<'_>, group: usize, key: &mut Vec<u8>) -> Result<Self, Error> {
         key.clear();
         key.extend_from_slice(page.prefix());
-        Self::enter(page, group, key)
+        Self::enter(page, group, key, None)
     }
 
-    /// Enters a group; `key` begins with the page's prefix.
+    /// Enters a group behind an entry at block `before` whose key is `key`; without one, `key` is the page's prefix.
     #[inline]
-    fn enter(page: &Page<'_>, group: usize, key: &mut Vec<u8>) -> Result<Self, Error> {
+    fn enter(
+        page: &Page<'_>,
+        group: usize,
+        key: &mut Vec<u8>,
+        before: Option<BlockNumber>,
+    ) -> Result<Self, Error> {
         let at = page.group_at(group)?;
         let group_end = page.group_at(group + 1)?;
         let entry = page.restart_entry(group)?;
         if at >= group_end || entry.end() > group_end {
             return Err(page.damaged(Reason::Overrun));
         }
-        key.truncate(page.shape.prefix_len());
-        key.extend_from_slice(page.suffix(&entry));
+        extend(page, &entry, key, page.shape.prefix_len(), before)?;
         Ok(Self { entry, group, at, group_at: at, group_end })
     }
 
@@ -47,7 +57,7 @@ impl Walk {
             if self.group + 1 >= page.shape.restarts() {
                 return Ok(false);
             }
-            *self = Self::enter(page, self.group + 1, key)?;
+            *self = Self::enter(page, self.group + 1, key, Some(self.entry.block))?;
             return Ok(true);
         }
         let entry = page.entry_at(self.entry.end(), self.entry.block)?;
@@ -55,8 +65,7 @@ impl Walk {
         if keep > key.len() || entry.end() > self.group_end {
             return Err(page.damaged(Reason::Overrun));
         }
-        key.truncate(keep);
-        key.extend_from_slice(page.suffix(&entry));
+        extend(page, &entry, key, keep, Some(self.entry.block))?;
         self.at = self.entry.end();
         self.entry = entry;
         Ok(true)
@@ -91,4 +100,29 @@ impl Walk {
     pub(crate) fn is_restart(&self) -> bool {
         self.at == self.group_at
     }
+}
+
+/// Makes `key` that of `entry`, which shares its first `keep` bytes, and compares the two: `before` is the block of the one before.
+#[inline]
+fn extend(
+    page: &Page<'_>,
+    entry: &EntryAt,
+    key: &mut Vec<u8>,
+    keep: usize,
+    before: Option<BlockNumber>,
+) -> Result<(), Error> {
+    let suffix = page.suffix(entry);
+    if let Some(before) = before {
+        match suffix.cmp(&key[keep..]) {
+            Ordering::Greater => {}
+            Ordering::Equal if entry.block < before => {}
+            Ordering::Equal | Ordering::Less => return Err(page.damaged(Reason::Order)),
+        }
+    }
+    if keep + suffix.len() > KEY_LEN_MAX {
+        return Err(page.damaged(Reason::Length));
+    }
+    key.truncate(keep);
+    key.extend_from_slice(suffix);
+    Ok(())
 }
