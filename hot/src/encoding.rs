@@ -4,8 +4,7 @@
 //! compressed form, in which a step that several paths share is written once. Absence in the empty tree is a
 //! non-existence proof without neighbours; `ics23` itself cannot express an empty tree and refuses it.
 //!
-//! Every proof has exactly one encoding: decoding encodes again and compares, so no byte can be changed without
-//! being noticed, not even one that the message format would ignore.
+//! Every proof has exactly one encoding, and [`decoding`](super::decoding) reads no other.
 
 use ics23::batch_entry::Proof as BatchKind;
 use ics23::commitment_proof::Proof as MessageKind;
@@ -16,8 +15,7 @@ use ics23::{
 use prost::Message;
 
 use crate::hash::{EMPTY, TAG, tree_key, tree_value};
-use crate::path::Path;
-use crate::proof::{BatchProof, Entry, Kind, PATH_LEN_MAX, Proof, ProofError, Witness, around};
+use crate::proof::{BatchProof, Kind, PATH_LEN_MAX, Proof, Witness, around};
 
 /// The construction of the tree in the terms of ICS23, for `ics23::verify_membership` and its kin.
 ///
@@ -39,7 +37,7 @@ pub fn proof_spec() -> ProofSpec {
     }
 }
 
-fn leaf_op() -> LeafOp {
+pub(crate) fn leaf_op() -> LeafOp {
     LeafOp {
         hash: HashOp::Blake3.into(),
         prehash_key: HashOp::Blake3.into(),
@@ -58,20 +56,6 @@ impl Proof {
         };
         CommitmentProof { proof: Some(proof) }.encode_to_vec()
     }
-
-    /// Decodes what [`to_ics23_bytes`](Self::to_ics23_bytes) wrote. The proof is not verified by that.
-    ///
-    /// # Errors
-    /// [`ProofError::Malformed`], whatever the bytes are; nothing panics.
-    pub fn from_ics23_bytes(bytes: &[u8]) -> Result<Self, ProofError> {
-        let message = CommitmentProof::decode(bytes).map_err(|_| ProofError::Malformed)?;
-        let proof = match message.proof {
-            Some(MessageKind::Exist(proof)) => proof_of(BatchKind::Exist(proof)),
-            Some(MessageKind::Nonexist(proof)) => proof_of(BatchKind::Nonexist(proof)),
-            _ => None,
-        };
-        proof.filter(|proof| proof.to_ics23_bytes() == bytes).ok_or(ProofError::Malformed)
-    }
 }
 
 impl BatchProof {
@@ -85,42 +69,6 @@ impl BatchProof {
             .expect("compressing a batch only looks up what it has put there")
             .encode_to_vec()
     }
-
-    /// Decodes what [`to_ics23_bytes`](Self::to_ics23_bytes) wrote. The proofs are not verified by that.
-    ///
-    /// # Errors
-    /// [`ProofError::Malformed`], whatever the bytes are; nothing panics.
-    pub fn from_ics23_bytes(bytes: &[u8]) -> Result<Self, ProofError> {
-        let message = CommitmentProof::decode(bytes).map_err(|_| ProofError::Malformed)?;
-        if !is_bounded(&message) {
-            return Err(ProofError::Malformed);
-        }
-        let message = ics23::decompress(&message).map_err(|_| ProofError::Malformed)?;
-        let Some(MessageKind::Batch(batch)) = message.proof else {
-            return Err(ProofError::Malformed);
-        };
-        let proofs: Option<Vec<Proof>> =
-            batch.entries.into_iter().map(|entry| entry.proof.and_then(proof_of)).collect();
-        let batch = Self { proofs: proofs.ok_or(ProofError::Malformed)? };
-        if batch.to_ics23_bytes() == bytes { Ok(batch) } else { Err(ProofError::Malformed) }
-    }
-}
-
-/// Whether no path of a compressed batch is longer than a path can be. One byte names a step of any size, so
-/// without a bound a small message could decompress into a very large one.
-fn is_bounded(message: &CommitmentProof) -> bool {
-    use ics23::compressed_batch_entry::Proof as CompressedKind;
-    let Some(MessageKind::Compressed(batch)) = &message.proof else {
-        return false;
-    };
-    batch.lookup_inners.iter().all(|step| step.prefix.len() + step.suffix.len() == 32)
-        && batch.entries.iter().all(|entry| match &entry.proof {
-            Some(CompressedKind::Exist(proof)) => proof.path.len() <= PATH_LEN_MAX,
-            Some(CompressedKind::Nonexist(proof)) => {
-                [&proof.left, &proof.right].into_iter().flatten().all(|side| side.path.len() <= PATH_LEN_MAX)
-            }
-            None => false,
-        })
 }
 
 fn entry_of(proof: &Proof) -> BatchKind {
@@ -147,34 +95,4 @@ fn existence(Witness { entry, path }: &Witness) -> ExistenceProof {
         leaf: Some(leaf_op()),
         path: path.collect(),
     }
-}
-
-/// Takes from a message what cannot be computed; whether the rest agrees shows when it is encoded again.
-fn proof_of(message: BatchKind) -> Option<Proof> {
-    Some(Proof(match message {
-        BatchKind::Exist(proof) => Kind::Present(witness(proof)?),
-        BatchKind::Nonexist(NonExistenceProof { key, left, right }) => {
-            let (domain, key) = split_key(&key)?;
-            let left = left.map(|proof| witness(proof).ok_or(())).transpose().ok()?;
-            let right = right.map(|proof| witness(proof).ok_or(())).transpose().ok()?;
-            Kind::Absent { domain, key, left, right }
-        }
-    }))
-}
-
-fn witness(proof: ExistenceProof) -> Option<Witness> {
-    let (domain, key) = split_key(&proof.key)?;
-    let value = proof.value.split_first()?.1.to_vec();
-    if proof.path.len() > PATH_LEN_MAX {
-        return None;
-    }
-    let sibling = |step: InnerOp| [step.prefix, step.suffix].concat().try_into().ok();
-    let siblings = proof.path.into_iter().map(sibling).collect::<Option<Vec<_>>>()?;
-    Some(Witness { entry: Entry { domain, key, value }, path: Path { siblings } })
-}
-
-fn split_key(tree_key: &[u8]) -> Option<(String, Vec<u8>)> {
-    let (&len, rest) = tree_key.split_first()?;
-    let (domain, key) = rest.split_at_checked(usize::from(len))?;
-    Some((String::from_utf8(domain.to_vec()).ok()?, key.to_vec()))
 }

@@ -53,6 +53,7 @@ mod batch;
 mod compact;
 mod compress;
 mod crew;
+mod decoding;
 mod encoding;
 mod hash;
 mod heap;

@@ -20,6 +20,8 @@ struct Part {
 #[derive(Clone, Debug, Default)]
 pub struct PartialTree {
     parts: Vec<Part>,
+    /// Whether a part came that lies in the one before it or does not lie behind it: there is no such tree.
+    is_broken: bool,
 }
 
 impl PartialTree {
@@ -28,7 +30,7 @@ impl PartialTree {
         Self::default()
     }
 
-    /// Adds a leaf. Parts come in the order of their key hashes.
+    /// Adds a leaf. Parts come in the order of their key hashes, and none lies in another.
     pub fn push_leaf(&mut self, key: KeyHash, value_hash: &[u8; 32]) {
         self.push(Part { key: key.0, hash: leaf(&key, value_hash), depth: None });
     }
@@ -39,17 +41,20 @@ impl PartialTree {
     }
 
     fn push(&mut self, part: Part) {
-        debug_assert!(self.parts.last().is_none_or(|last| last.key <= part.key), "parts come in order");
+        self.is_broken |= self.parts.last().is_some_and(|last| !last.is_apart_from(&part));
         self.parts.push(part);
     }
 
     /// The root of the tree that the parts cover, and the path to each key, or to its neighbours where it is absent.
     /// `None` for a key that the parts do not show: it, or what is next to it, lies inside a subtree that is only known
-    /// by its hash.
+    /// by its hash. Of parts that cannot stand side by side in a tree there is neither root nor path: the empty root, and `None`.
     ///
     /// # Cost
     /// A hash per part, all keys together.
     pub fn prove(&self, keys: &[KeyHash]) -> (Root, Vec<Option<PathProof>>) {
+        if self.is_broken {
+            return (Root::EMPTY, vec![None; keys.len()]);
+        }
         let places: Vec<Place> = keys.iter().map(|key| self.place(key)).collect();
         let mut wanted: Vec<usize> = places.iter().flat_map(Place::leaves).collect();
         wanted.sort_unstable();
@@ -171,6 +176,12 @@ impl Walk<'_> {
 }
 
 impl Part {
+    /// Whether `next` lies behind this part and outside of it, as this one outside of `next`.
+    fn is_apart_from(&self, next: &Self) -> bool {
+        let depth = self.depth.into_iter().chain(next.depth).min().unwrap_or(256);
+        self.key < next.key && crate::hash::common_bits(&self.key, &next.key) < depth.min(256)
+    }
+
     /// The hash of the node at `depth` below which this part is the only one.
     fn hash_at(&self, depth: usize) -> Hash {
         let deepest = self.depth.unwrap_or(depth);
@@ -178,5 +189,43 @@ impl Part {
             0 => inner(&hash, &EMPTY),
             _ => inner(&EMPTY, &hash),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(first: u8) -> KeyHash {
+        let mut key = [0; 32];
+        key[0] = first;
+        KeyHash(key)
+    }
+
+    #[test]
+    fn parts_that_no_tree_has_side_by_side_prove_nothing() {
+        // First byte of the key; for a subtree how many bits name its place.
+        let tree = |parts: &[(u8, Option<usize>)]| {
+            let mut tree = PartialTree::new();
+            for &(first, depth) in parts {
+                match depth {
+                    Some(depth) => tree.push_inner(key(first), depth, [1; 32]),
+                    None => tree.push_leaf(key(first), &[2; 32]),
+                }
+            }
+            tree
+        };
+        for broken in [
+            [(3, None), (3, None)],
+            [(4, None), (3, None)],
+            [(0x10, Some(4)), (0x10, None)],
+            [(0x10, Some(4)), (0x1F, None)],
+            [(0x10, Some(8)), (0x18, Some(4))],
+        ] {
+            assert_eq!(tree(&broken).prove(&[key(3)]), (Root::EMPTY, vec![None]), "{broken:?}");
+        }
+        let sound = tree(&[(0x10, Some(4)), (0x20, None), (0x30, Some(8))]);
+        let (root, paths) = sound.prove(&[key(0x20), key(0x10)]);
+        assert!(root != Root::EMPTY && matches!(paths[..], [Some(PathProof::Present(_)), None]));
     }
 }

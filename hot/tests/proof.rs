@@ -327,6 +327,113 @@ fn batches_share_their_steps_and_ics23_takes_them() {
     assert!(batch.verify(&Root::EMPTY).is_err());
 }
 
+/// A batch of one entry, written by hand: so many steps in the table, and a path of these numbers.
+fn batch_of(key: &[u8], table: &[ics23::InnerOp], path: &[i32]) -> Vec<u8> {
+    use ics23::commitment_proof::Proof as Kind;
+    let proof = ics23::CompressedExistenceProof {
+        key: tree_key(DOMAIN, key),
+        value: tree_value(b"v"),
+        leaf: proof_spec().leaf_spec,
+        path: path.to_vec(),
+    };
+    let proof = Some(ics23::compressed_batch_entry::Proof::Exist(proof));
+    let entries = vec![ics23::CompressedBatchEntry { proof }];
+    let batch = ics23::CompressedBatchProof { entries, lookup_inners: table.to_vec() };
+    ics23::CommitmentProof { proof: Some(Kind::Compressed(batch)) }.encode_to_vec()
+}
+
+#[test]
+fn a_batch_has_one_table_of_steps() {
+    let hash = KeyHash::of(DOMAIN, b"k");
+    let step = |byte: u8, depth: usize| {
+        let (mut prefix, mut suffix) = (vec![byte; 32], Vec::new());
+        if hash.0[depth / 8] >> (7 - depth % 8) & 1 == 0 {
+            std::mem::swap(&mut prefix, &mut suffix);
+        }
+        ics23::InnerOp { hash: ics23::HashOp::Blake3.into(), prefix, suffix }
+    };
+    let (low, high) = (step(1, 1), step(2, 0));
+    let accepts = |table: &[ics23::InnerOp], path: &[i32]| {
+        let bytes = batch_of(b"k", table, path);
+        let batch = BatchProof::from_ics23_bytes(&bytes);
+        if let Ok(batch) = &batch {
+            assert_eq!(batch.to_ics23_bytes(), bytes);
+        }
+        batch.is_ok()
+    };
+    assert!(accepts(&[], &[]));
+    assert!(accepts(&[low.clone(), high.clone()], &[0, 1]));
+    assert!(!accepts(&[high.clone(), low.clone()], &[1, 0]), "named in another order than they stand");
+    assert!(!accepts(&[low.clone(), high.clone()], &[0]), "one that no path names");
+    assert!(!accepts(&[low.clone(), low.clone()], &[0, 1]), "one twice");
+    assert!(!accepts(std::slice::from_ref(&low), &[0, 1]), "one that is not there");
+    assert!(!accepts(std::slice::from_ref(&low), &[-1]));
+    assert!(!accepts(&[step(1, 0)], &vec![0; 257]), "longer than any path");
+}
+
+#[test]
+fn messages_that_swell_are_refused() {
+    // Two bytes of message each, and hundreds in the memory of whoever builds what they stand for.
+    let fields = |tag: u8, content: &[u8], count: usize| {
+        let mut body = Vec::new();
+        for _ in 0..count {
+            body.extend([tag, content.len() as u8]);
+            body.extend(content);
+        }
+        body
+    };
+    let wrap = |tag: u8, body: &[u8]| {
+        let mut out = vec![tag];
+        prost::encoding::encode_varint(body.len() as u64, &mut out);
+        out.extend(body);
+        out
+    };
+    for (outer, inner) in [(4, 1), (4, 2), (3, 1), (1, 4), (2, 1)] {
+        for content in [&b""[..], b"\x0a\0", b"\x12\0"] {
+            let bytes = wrap(outer << 3 | 2, &fields(inner << 3 | 2, content, 1 << 18));
+            assert_eq!(BatchProof::from_ics23_bytes(&bytes).err(), Some(ProofError::Malformed));
+            assert_eq!(Proof::from_ics23_bytes(&bytes).err(), Some(ProofError::Malformed));
+        }
+    }
+    let step = ics23::InnerOp { hash: ics23::HashOp::Blake3.into(), prefix: vec![7; 32], suffix: vec![] };
+    let long = batch_of(b"k", &[step], &vec![0; 1 << 20]);
+    assert_eq!(BatchProof::from_ics23_bytes(&long).err(), Some(ProofError::Malformed));
+}
+
+#[test]
+fn what_is_decoded_is_what_was_encoded() {
+    let state = State::counted(60);
+    let keys: [&[u8]; 5] = [b"7", b"absent", b"8", b"other", b"7"];
+    let proofs: Vec<Proof> = keys.iter().map(|key| state.prove(key)).collect();
+    let single: Vec<Vec<u8>> = proofs.iter().map(Proof::to_ics23_bytes).collect();
+    let batches = [1, 2, 5].map(|count| BatchProof { proofs: proofs[..count].to_vec() }.to_ics23_bytes());
+    let mut random = 1u64;
+    let mut below = |bound: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) as usize % bound
+    };
+    for round in 0..30_000 {
+        let sources: Vec<&Vec<u8>> = single.iter().chain(&batches).collect();
+        let mut bytes = sources[round % sources.len()].clone();
+        for _ in 0..=below(3) {
+            let (at, other) = (below(bytes.len()), below(bytes.len()));
+            match below(5) {
+                0 => bytes[at] ^= 1 << below(8),
+                1 => bytes[at] = [0, 1, 2, 0x80, 0xFF][below(5)],
+                2 => drop(bytes.remove(at)),
+                3 => bytes.insert(at, bytes[other]),
+                _ => bytes.copy_within(at.max(other).., at.min(other)),
+            }
+        }
+        if let Ok(proof) = Proof::from_ics23_bytes(&bytes) {
+            assert_eq!(proof.to_ics23_bytes(), bytes);
+        }
+        if let Ok(batch) = BatchProof::from_ics23_bytes(&bytes) {
+            assert_eq!(batch.to_ics23_bytes(), bytes);
+        }
+    }
+}
+
 #[test]
 fn completing_a_path_needs_the_right_entries() {
     let state = State::counted(10);
