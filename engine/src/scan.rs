@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 
 use icecore_segments::Cursor;
+use icecore_segments::error::{Corruption, Part, Reason};
 use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
@@ -266,7 +267,7 @@ impl<'v> Source<'v> {
         let mut walk = Walk { segment, kv, cursor: kv.view().cursor() };
         match range.direction {
             Direction::Forward => walk.start_forward(&range.lower)?,
-            Direction::Backward => walk.start_backward(&range.upper)?,
+            Direction::Backward => walk.start_backward(&range)?,
         }
         Ok(Self { range, current: None, place: Place::Segment(Box::new(walk)) })
     }
@@ -326,15 +327,19 @@ impl Walk<'_> {
     }
 
     /// Backward start: at the last entry of the last key inside the bound.
-    fn start_backward(&mut self, upper: &Bound<Vec<u8>>) -> Result<(), Error> {
-        match upper {
+    fn start_backward(&mut self, range: &Range) -> Result<(), Error> {
+        match &range.upper {
             Bound::Unbounded => {
                 return self.cursor.seek_last().map(drop).map_err(|e| self.kv.error(e));
             }
             Bound::Included(key) => self.seek_behind(key)?,
             Bound::Excluded(key) => self.seek(key, BlockNumber::MAX)?,
         }
-        self.step_back()
+        self.step_back()?;
+        if self.cursor.entry().is_some_and(|entry| range.is_above(entry.key)) {
+            return Err(self.misled());
+        }
+        Ok(())
     }
 
     /// Resolves the key under the cursor or the next one that has a version at the height, and moves behind it.
@@ -365,6 +370,9 @@ impl Walk<'_> {
             let found = self.resolve(&key, range.at)?;
             self.seek(&key, BlockNumber::MAX)?;
             self.step_back()?;
+            if self.cursor.entry().is_some_and(|entry| key.as_slice() <= entry.key) {
+                return Err(self.misled());
+            }
             if let Some(found) = found {
                 return Ok(Some((key, found)));
             }
@@ -408,10 +416,24 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Moves to the first entry at or after (key, at), found by the pivot index.
+    /// Moves to the first entry at or after (key, at), found by the pivot index. Never to one before: see [`Cursor`].
     fn seek(&mut self, key: &[u8], at: BlockNumber) -> Result<(), Error> {
         let span = self.segment.locate(key, at)?;
-        self.cursor.seek_in(span, key, at).map(drop).map_err(|e| self.kv.error(e))
+        match self.cursor.seek_in(span, key, at) {
+            Ok(_) => Ok(()),
+            Err(error @ icecore_segments::Error::Mismatch { .. }) => Err(self.of_index(error)),
+            Err(error) => Err(self.kv.error(error)),
+        }
+    }
+
+    /// The index led past the position, which a step back then shows.
+    #[cold]
+    fn misled(&self) -> Error {
+        self.of_index(Corruption { part: Part::Leaf, offset: 0, reason: Reason::Order }.into())
+    }
+
+    fn of_index(&self, error: icecore_segments::Error) -> Error {
+        self.segment.bt.get().map_or_else(|error| error, |bt| bt.error(error))
     }
 
     fn step(&mut self) -> Result<(), Error> {
