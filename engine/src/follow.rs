@@ -46,13 +46,8 @@ impl Follower {
     pub(crate) fn open(storage: &Arc<dyn Storage>, path: &Path) -> Result<(Directory, Self, Version), Error> {
         let (manifest, manifest_file) = Manifest::open(&**storage, path)?;
         let directory = recovery::directory(storage, path, &manifest);
-        let mut follower = Self {
-            directory: directory.clone(),
-            manifest,
-            manifest_file,
-            log: None,
-            heights: Heights::default(),
-        };
+        let heights = manifest.heights();
+        let mut follower = Self { directory: directory.clone(), manifest, manifest_file, log: None, heights };
         let nothing = follower.empty_version();
         let version = follower.catch_up(&nothing)?;
         Ok((directory, follower, version))
@@ -172,9 +167,14 @@ impl Follower {
         let goes_on = self.log.take().filter(|log| first <= log.sequence() && log.sequence() <= last);
         let is_new = goes_on.is_none();
         let mut tail = match &before.log {
-            Some(log) if !is_new => NewTail::from_step(log, self.manifest.emitted_to),
+            Some(log) if !is_new => {
+                let border = self.directory.config.step_len.first_block(self.manifest.emitted_to);
+                let newest = border.checked_sub(1).and_then(|last| log.newest_block(last));
+                self.heights.emit_to(self.manifest.emitted_to, newest.map(|(height, _)| height));
+                NewTail::from_step(log, self.manifest.emitted_to)
+            }
             _ => {
-                self.heights = Heights::default();
+                self.heights = self.manifest.heights();
                 NewTail::from_step(&LogTail::new(Arc::clone(&self.directory.config)), Step(0))
             }
         };
@@ -194,7 +194,10 @@ impl Follower {
         }
         self.log = Some(log);
         version.set_log(tail.finish(), &self.manifest);
-        Ok(())
+        self.heights.check_emitted(self.manifest.emitted_head, version.head).map_err(|reason| {
+            let path = self.directory.path.join(layout::MANIFEST);
+            Error::Damaged { path, offset: 0, reason }
+        })
     }
 
     fn open_log(&self, sequence: u64) -> Result<WalFollower, Error> {

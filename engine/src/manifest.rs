@@ -21,7 +21,7 @@ use crate::layout;
 use crate::options::{Config, Snapshots};
 use crate::steps::StepLen;
 use crate::storage::{ReadFile, Storage};
-use crate::wal::FILE_HEADER_LEN;
+use crate::wal::{FILE_HEADER_LEN, Heights};
 
 const MAGIC: [u8; 8] = *b"\x8AICM\r\n\x1A\n";
 const VERSION: u32 = 2;
@@ -345,11 +345,7 @@ fn decode_body(fields: &mut Fields<'_>, version: u32) -> Option<Manifest> {
         }
         segments.push(segment);
     }
-    let ordered = segments.windows(2).all(|pair: &[SegmentRecord]| {
-        (pair[0].domain, pair[0].steps.to()) <= (pair[1].domain, pair[1].steps.from())
-            || pair[0].domain < pair[1].domain
-    });
-    (ordered && wal_first <= wal_last).then_some(Manifest {
+    let manifest = Manifest {
         generation,
         config,
         rule,
@@ -360,7 +356,46 @@ fn decode_body(fields: &mut Fields<'_>, version: u32) -> Option<Manifest> {
         wal_first,
         wal_last,
         segments,
-    })
+    };
+    manifest.is_consistent().then_some(manifest)
+}
+
+impl Manifest {
+    /// What follows the log of this archive.
+    pub(crate) fn heights(&self) -> Heights {
+        Heights::new(self.config.step_len, self.emitted_to)
+    }
+
+    /// Whether its parts agree, as far as the manifest alone shows it.
+    fn is_consistent(&self) -> bool {
+        let ordered = self.segments.windows(2).all(|pair| {
+            (pair[0].domain, pair[0].steps.to()) <= (pair[1].domain, pair[1].steps.from())
+                || pair[0].domain < pair[1].domain
+        });
+        // What is counted up or added up from here: the next manifest, the next log file, all bytes.
+        let countable =
+            self.generation < u64::MAX && self.wal_first <= self.wal_last && self.wal_last < u64::MAX;
+        let mut files = self.segments.iter().flat_map(|segment| Kind::ALL.map(|kind| segment.file(kind)));
+        let bytes = files.try_fold(0u64, |sum, file| sum.checked_add(file.summary.len));
+        ordered && countable && bytes.is_some() && self.accounts_for_emitted()
+    }
+
+    /// E6: what was emitted is in segments. A block that is in neither segments nor log would be gone without a word.
+    fn accounts_for_emitted(&self) -> bool {
+        let step_of = |height| self.config.step_len.step_of(height);
+        let has_blocks =
+            self.emitted_to == Step(0) || Step(self.emitted_to.0 - 1) <= step_of(BlockNumber::MAX);
+        let roots = self.segments.iter().take_while(|segment| segment.domain == DomainId::ROOTS).last();
+        has_blocks
+            && match (self.emitted_head, roots) {
+                (None, roots) => roots.is_none(),
+                (Some(head), Some(roots)) => {
+                    self.first_block.is_some() && roots.steps.contains(step_of(head))
+                }
+                // Pruning to a height above takes the roots of all that was emitted.
+                (Some(head), None) => head < self.pruned_before && step_of(head) < self.emitted_to,
+            }
+    }
 }
 
 fn decode_config(fields: &mut Fields<'_>, version: u32) -> Option<Config> {
@@ -388,6 +423,7 @@ fn decode_config(fields: &mut Fields<'_>, version: u32) -> Option<Config> {
     let nodes = config.nodes().is_none_or(|nodes| config.domains[nodes.index()] == Domain::nodes());
     let sound = config.domains[0] == Domain::roots()
         && nodes
+        && config.names_are_distinct()
         && config.declared().iter().all(|domain| Domain::check_name(&domain.name).is_ok());
     sound.then_some(config)
 }
@@ -413,6 +449,11 @@ mod tests {
     use super::*;
     use crate::options::Options;
 
+    /// Of a step of the sample.
+    fn first_block(step: u64) -> BlockNumber {
+        Options::new().domain("kv").into_config().unwrap().step_len.first_block(Step(step))
+    }
+
     fn sample() -> Manifest {
         let period = NonZeroU64::new(300);
         let options = Options::new().domain("kv").domain("code").snapshot_period(period);
@@ -435,7 +476,7 @@ mod tests {
             rule: DensityRule::Budget { bytes: 1 << 28 },
             emitted_to: Step(6),
             first_block: Some(17),
-            emitted_head: Some(6000),
+            emitted_head: Some(first_block(6) - 7),
             pruned_before: 20,
             wal_first: 4,
             wal_last: 5,
@@ -448,6 +489,59 @@ mod tests {
     fn a_manifest_reads_back() {
         let manifest = sample();
         assert_eq!(Manifest::decode(&manifest.encode(), Path::new("M")).unwrap(), manifest);
+    }
+
+    fn decode(manifest: &Manifest) -> Result<Manifest, Error> {
+        Manifest::decode(&manifest.encode(), Path::new("M"))
+    }
+
+    #[test]
+    fn two_domains_of_one_name_are_refused() {
+        let mut manifest = sample();
+        manifest.config.domains[2].name = "kv".to_owned();
+        assert!(matches!(decode(&manifest), Err(Error::Damaged { reason: "field", .. })));
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_counted_on_from_are_refused() {
+        let refused = |change: &dyn Fn(&mut Manifest)| {
+            let mut manifest = sample();
+            change(&mut manifest);
+            decode(&manifest).is_err()
+        };
+        assert!(refused(&|manifest| manifest.generation = u64::MAX));
+        assert!(refused(&|manifest| manifest.wal_last = u64::MAX));
+        assert!(refused(&|manifest| manifest.wal_last = 3));
+        assert!(refused(&|manifest| {
+            manifest.segments.iter_mut().for_each(|segment| segment.kv.summary.len = u64::MAX / 2);
+        }));
+        assert!(!refused(&|manifest| manifest.wal_last = u64::MAX - 1), "the files themselves must be there");
+    }
+
+    #[test]
+    fn what_was_emitted_is_accounted_for() {
+        let accepts = |change: &dyn Fn(&mut Manifest)| {
+            let mut manifest = sample();
+            change(&mut manifest);
+            decode(&manifest).is_ok()
+        };
+        assert!(accepts(&|manifest| manifest.emitted_head = Some(first_block(4))));
+        assert!(accepts(&|manifest| manifest.emitted_to = Step(9)), "steps without a block, after an unwind");
+        assert!(!accepts(&|manifest| manifest.emitted_to = Step(5)), "before the end of a segment");
+        assert!(!accepts(&|manifest| manifest.emitted_to = Step(u64::MAX)), "steps without a height");
+        assert!(!accepts(&|manifest| manifest.emitted_head = Some(first_block(6))), "behind the last roots");
+        assert!(
+            !accepts(&|manifest| manifest.emitted_head = Some(first_block(4) - 1)),
+            "before the last roots"
+        );
+        assert!(!accepts(&|manifest| manifest.emitted_head = None), "roots without a block");
+        assert!(!accepts(&|manifest| manifest.first_block = None));
+        let without_roots = |manifest: &mut Manifest| drop(manifest.segments.drain(..2));
+        assert!(!accepts(&without_roots), "a block without a root");
+        assert!(accepts(&|manifest| {
+            without_roots(manifest);
+            manifest.pruned_before = first_block(6);
+        }));
     }
 
     #[test]

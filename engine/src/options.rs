@@ -1,5 +1,6 @@
 //! What is chosen once, when an archive is created, and what is chosen at every opening.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 
 use icecore_hot::Parallelism;
@@ -133,6 +134,12 @@ impl Config {
     /// The same with their numbers.
     pub(crate) fn declared_ids(&self) -> impl Iterator<Item = (DomainId, &Domain)> {
         (1..).map(DomainId).zip(self.declared())
+    }
+
+    /// Whether no two domains have one name, and so one set of files.
+    pub(crate) fn names_are_distinct(&self) -> bool {
+        let names: BTreeSet<&str> = self.domains.iter().map(|domain| domain.name.as_str()).collect();
+        names.len() == self.domains.len()
     }
 
     /// A declared domain by its number; `None` for the archive's own and for numbers that none has.

@@ -136,7 +136,7 @@ fn load(directory: &Directory, manifest: &Manifest, repairs: &Mutex<Vec<String>>
         head: manifest.emitted_head,
         emitted_head: manifest.emitted_head,
     };
-    let (mut files, mut heights) = (VecDeque::new(), Heights::default());
+    let (mut files, mut heights) = (VecDeque::new(), manifest.heights());
     for sequence in manifest.wal_first..manifest.wal_last {
         let tail = Tail::Sealed;
         files.push_back(replay_file(directory, manifest, &mut version, &mut heights, sequence, tail)?.0);
@@ -144,6 +144,11 @@ fn load(directory: &Directory, manifest: &Manifest, repairs: &Mutex<Vec<String>>
     let (last, log_end) =
         replay_file(directory, manifest, &mut version, &mut heights, manifest.wal_last, Tail::Open)?;
     files.push_back(last);
+    heights.check_emitted(manifest.emitted_head, version.head).map_err(|reason| Error::Damaged {
+        path: directory.path.join(layout::MANIFEST),
+        offset: 0,
+        reason,
+    })?;
     version.first = version.first.map(|first| first.max(manifest.pruned_before));
     Ok(Loaded { version, files, log_end })
 }

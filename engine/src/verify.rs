@@ -136,7 +136,7 @@ fn verify_log(directory: &Directory, manifest: &Manifest, report: &mut VerifyRep
     let names = directory.storage.list(&layout::wal_dir(&directory.path))?.unwrap_or_default();
     let named = manifest.wal_first..=manifest.wal_last;
     let there = names.iter().filter_map(|name| layout::parse_wal_name(name));
-    let (mut expected, mut heights) = (Some(manifest.wal_first), Heights::default());
+    let (mut expected, mut heights) = (Some(manifest.wal_first), manifest.heights());
     for sequence in there.filter(|sequence| named.contains(sequence)) {
         if expected.is_some_and(|expected| expected < sequence) {
             let path = layout::wal_file(&directory.path, expected.unwrap_or(sequence));
