@@ -75,12 +75,12 @@ impl Model {
 
     /// Offers every page beginning and every restart, as a segment builder does.
     pub(crate) fn offer(&self, sink: &mut impl PivotSink) -> Result<(), Error> {
-        self.offer_until(self.places.len() - 1, sink)
+        self.offer_until(usize::MAX, sink)
     }
 
     /// The same up to the entry `last`.
     pub(crate) fn offer_until(&self, last: usize, sink: &mut impl PivotSink) -> Result<(), Error> {
-        for (i, &(page, restart)) in self.places[..=last].iter().enumerate() {
+        for (i, &(page, restart)) in self.places.iter().enumerate().take_while(|(i, _)| *i <= last) {
             if i > 0 && self.places[i - 1] == (page, restart) {
                 continue;
             }
