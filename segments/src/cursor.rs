@@ -6,7 +6,7 @@ use crate::codec::PageBuf;
 use crate::entry::{Entry, EntrySource, KEY_LEN_MAX, Value};
 use crate::error::{Error, Reason};
 use crate::page::{Page, Shape, Stored};
-use crate::segment::{Loaded, Segment};
+use crate::segment::{Loaded, Segment, span_misses};
 use crate::span::{PageSpan, Pivot, PivotSink, Separator};
 use crate::step::BlockNumber;
 use crate::walk::Walk;
@@ -106,7 +106,7 @@ impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
                 let found = self.enter_page(page + 1)?;
                 if found && (self.key.as_slice(), at) < (key, self.walk.entry.block) {
                     self.place = Place::After;
-                    return Err(self.segment.span_misses(span));
+                    return Err(span_misses(span));
                 }
                 return Ok(found);
             }

@@ -213,13 +213,6 @@ impl<D: AsRef<[u8]>> Segment<D> {
         Ok(low)
     }
 
-    /// What a span is worth that does not reach the position it was given for.
-    #[cold]
-    pub(crate) fn span_misses(&self, span: PageSpan) -> Error {
-        let expected = "a span that reaches the position".to_owned();
-        Error::Mismatch { what: "page span", expected, found: describe_span(span) }
-    }
-
     /// The restart at which to start in a page of a span.
     #[inline]
     pub(crate) fn hint_in(&self, span: PageSpan, page: u64, loaded: &Loaded<'_>) -> Result<usize, Error> {
@@ -252,6 +245,13 @@ impl<D: AsRef<[u8]>> Segment<D> {
     pub(crate) fn salt(&self) -> Salt {
         self.salt
     }
+}
+
+/// The error of a span that does not reach the position it was given for.
+#[cold]
+pub(crate) fn span_misses(span: PageSpan) -> Error {
+    let expected = "a span that reaches the position".to_owned();
+    Error::Mismatch { what: "page span", expected, found: describe_span(span) }
 }
 
 fn describe_span(span: PageSpan) -> String {
