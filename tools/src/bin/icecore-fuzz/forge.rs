@@ -177,11 +177,23 @@ pub(crate) fn seal_log(bytes: &mut [u8]) {
     let salt = crc64(&bytes[..56]);
     put(bytes, 56, salt);
     for (at, end) in log_records(bytes) {
+        seal_head(&mut bytes[at..end]);
         let body = crc64(&bytes[at + RECORD_HEADER_LEN..end]);
         put(bytes, at + 8, body);
         let sum =
             crc64(&bytes[at + 8..at + RECORD_HEADER_LEN]) ^ (at as u64 ^ salt).wrapping_mul(PLACE_FACTOR);
         put(bytes, at, sum);
+    }
+}
+
+/// Makes the checksum of what stands before the changes of a block hold: height, root, and as many fingerprints as it says.
+fn seal_head(record: &mut [u8]) {
+    const BLOCK: u32 = 1;
+    const COUNT_AT: usize = RECORD_HEADER_LEN + 40;
+    let sum_at = COUNT_AT + 4 + 4 * u32_at(record, COUNT_AT) as usize;
+    if u32_at(record, 20) == BLOCK && sum_at + 8 <= record.len() {
+        let sum = crc64(&record[RECORD_HEADER_LEN..sum_at]);
+        put(record, sum_at, sum);
     }
 }
 

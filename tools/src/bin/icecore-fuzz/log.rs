@@ -1,5 +1,6 @@
 //! The target over the write-ahead log: its files and records, under checksums that hold.
 
+use icecore_index::KeyHash;
 use icecore_segments::checksum::crc64;
 
 use crate::archive::{self, Forgery};
@@ -57,8 +58,13 @@ fn append(tape: &mut Tape<'_>, bytes: &mut Vec<u8>) {
     } else {
         let root = [tape.byte(); 32];
         let key = [tape.byte(), tape.byte()];
-        let change = [&[tape.byte() % 5, 2][..], &key, &[2, tape.byte()]].concat();
-        (1, [&height.to_le_bytes()[..], &root, &change].concat())
+        let domain = tape.byte() % 5;
+        let mixed = KeyHash::of(&key).to_u64() ^ u64::from(domain).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let fingerprint = (mixed >> 32) as u32;
+        // One change; the checksum of the head is computed with the others.
+        let head =
+            [&height.to_le_bytes()[..], &root, &1u32.to_le_bytes(), &fingerprint.to_le_bytes(), &[0; 8]];
+        (1, [&head.concat()[..], &[domain, 2], &key, &[2, tape.byte()]].concat())
     };
     let durable = if tape.below(2) == 0 { bytes.len() } else { LOG_HEADER_LEN };
     bytes.extend([0; 8]);
