@@ -9,6 +9,7 @@ use icecore_segments::step::BlockNumber;
 
 use crate::background::Background;
 use crate::block::BlockWriter;
+use crate::checkpoint::CheckpointReport;
 use crate::core::Core;
 use crate::error::Error;
 use crate::manifest::DensityRule;
@@ -162,6 +163,15 @@ impl Archive {
     /// Forgets the blocks above `to`. Cheap for blocks that were not emitted; else the segments that have them are rewritten.
     pub fn unwind(&self, to: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
         self.core.unwind(to, observer)
+    }
+
+    /// Makes a consistent copy of the archive at `copy`, while everything goes on. See [`Reader::checkpoint`].
+    pub fn checkpoint(
+        &self,
+        copy: impl AsRef<Path>,
+        observer: &dyn Observer,
+    ) -> Result<CheckpointReport, Error> {
+        self.reader.checkpoint(copy, observer)
     }
 
     /// Stops background work, syncs, and says what failed. Dropping an archive does the same in silence.

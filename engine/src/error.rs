@@ -118,6 +118,12 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
+    /// A checkpoint to this place was killed or failed before it was finished.
+    #[error("the checkpoint at {} was not finished", path.display())]
+    Unfinished {
+        /// The directory.
+        path: PathBuf,
+    },
     /// An archive or another non-empty directory is already here.
     #[error("{} exists and is not empty", path.display())]
     Exists {
@@ -262,7 +268,9 @@ impl Error {
             | Self::RootMismatch { .. }
             | Self::RootMissing { .. }
             | Self::SnapshotDamaged { .. } => ErrorKind::Corrupt,
-            Self::NotAnArchive { .. } | Self::Exists { .. } => ErrorKind::Environment,
+            Self::NotAnArchive { .. } | Self::Unfinished { .. } | Self::Exists { .. } => {
+                ErrorKind::Environment
+            }
             Self::Locked { .. } | Self::Busy { .. } => ErrorKind::Busy,
             Self::OutOfRange { .. } => ErrorKind::OutOfRange,
             Self::NotRising { .. }

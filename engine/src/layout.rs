@@ -21,6 +21,9 @@ pub(crate) const MANIFEST: &str = "MANIFEST";
 /// Where a new manifest is written before it takes the name.
 pub(crate) const MANIFEST_NEW: &str = "MANIFEST.new";
 
+/// Stands in a copy that a checkpoint has not finished.
+pub(crate) const CHECKPOINT: &str = "CHECKPOINT";
+
 /// The directory of the log.
 pub(crate) fn wal_dir(dir: &Path) -> PathBuf {
     dir.join("wal")
@@ -49,7 +52,7 @@ pub(crate) fn segment_file(domain: &str, steps: StepRange, revision: u32, kind: 
 /// Whether a name is one that [`segment_file`] or the manifest's replacement makes: what recovery may remove when no
 /// manifest names it. A stranger's file stays, whatever its extension.
 pub(crate) fn is_ours(name: &str) -> bool {
-    name == MANIFEST_NEW || parse_segment_name(name).is_some()
+    name == MANIFEST_NEW || name == CHECKPOINT || parse_segment_name(name).is_some()
 }
 
 /// Takes a name of [`segment_file`] apart as far as needed to know it again.

@@ -153,6 +153,9 @@ impl Manifest {
     pub(crate) fn open(storage: &dyn Storage, dir: &Path) -> Result<(Self, Box<dyn ReadFile>), Error> {
         let path = dir.join(layout::MANIFEST);
         let Some(file) = storage.open(&path)? else {
+            if storage.len(&dir.join(layout::CHECKPOINT))?.is_some() {
+                return Err(Error::Unfinished { path: dir.to_owned() });
+            }
             let had_content = had_content(storage, dir)?;
             return Err(if had_content {
                 Error::Missing { path }
@@ -237,7 +240,10 @@ fn frame(version: u32, body: &[u8]) -> Vec<u8> {
 /// record. A crash in the midst of creation leaves neither.
 pub(crate) fn had_content(storage: &dyn Storage, dir: &Path) -> Result<bool, Error> {
     let names = storage.list(dir)?.unwrap_or_default();
-    if names.iter().any(|name| layout::is_ours(name) && name != layout::MANIFEST_NEW) {
+    if names
+        .iter()
+        .any(|name| layout::is_ours(name) && ![layout::MANIFEST_NEW, layout::CHECKPOINT].contains(&&**name))
+    {
         return Ok(true);
     }
     let wal = layout::wal_dir(dir);

@@ -324,6 +324,9 @@ impl Storage for Troubled {
     fn map(&self, path: &Path, access: Access) -> Result<Mapping, Error> {
         self.0.map(path, access)
     }
+    fn link(&self, from: &Path, to: &Path) -> Result<bool, Error> {
+        self.0.link(from, to)
+    }
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
         self.0.rename(from, to)
     }

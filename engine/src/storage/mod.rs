@@ -46,6 +46,13 @@ pub trait Storage: Send + Sync + fmt::Debug + 'static {
     /// [`Error::Missing`] where there is none.
     fn map(&self, path: &Path, access: Access) -> Result<Mapping, Error>;
 
+    /// Gives a file a second name, which nothing has; `false` where the file system does not, because it is another one or has
+    /// no hard links.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] where there is no such file.
+    fn link(&self, from: &Path, to: &Path) -> Result<bool, Error>;
+
     /// Gives a file another name, replacing what had it.
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error>;
 

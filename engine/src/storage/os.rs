@@ -103,6 +103,22 @@ impl Storage for OsStorage {
         at(Operation::Read, path, Mapping::of_file(&file, access))
     }
 
+    fn link(&self, from: &Path, to: &Path) -> Result<bool, Error> {
+        use io::ErrorKind::{CrossesDevices, NotFound, PermissionDenied, TooManyLinks, Unsupported};
+        match fs::hard_link(from, to) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == NotFound && !at(Operation::Open, from, from.try_exists())? => {
+                Err(Error::Missing { path: from.to_owned() })
+            }
+            Err(error)
+                if matches!(error.kind(), CrossesDevices | PermissionDenied | TooManyLinks | Unsupported) =>
+            {
+                Ok(false)
+            }
+            Err(error) => at(Operation::Create, to, Err(error)),
+        }
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
         at(Operation::Rename, from, fs::rename(from, to))
     }

@@ -17,6 +17,7 @@ pub fn check(storage: &dyn Storage, dir: &Path) {
     appending(storage, &fresh(storage, dir, "appending"));
     mapping(storage, &fresh(storage, dir, "mapping"));
     following(storage, &fresh(storage, dir, "following"));
+    linking(storage, &fresh(storage, dir, "linking"));
     renaming_and_removing(storage, &fresh(storage, dir, "renaming"));
     spooling(storage, &fresh(storage, dir, "spooling"));
     locking(storage, &fresh(storage, dir, "locking"));
@@ -158,6 +159,18 @@ fn following(storage: &dyn Storage, dir: &Path) {
     assert_eq!(read(0, 9), b"onetwo", "bytes stay without a name");
     storage.remove(&path).expect("a file can be removed");
     assert!(!file.is_at(&path).expect("a name that nothing has"));
+}
+
+fn linking(storage: &dyn Storage, dir: &Path) {
+    let (path, second) = (dir.join("a"), dir.join("b"));
+    assert!(matches!(storage.link(&path, &second), Err(Error::Missing { path: named }) if named == path));
+    put(storage, &path, b"one");
+    if !storage.link(&path, &second).expect("a file can be linked, or the file system says no") {
+        return;
+    }
+    assert_io(storage.link(&path, &second), Operation::Create, &second);
+    storage.remove(&path).expect("a name can go");
+    assert_eq!(content(storage, &second).as_deref(), Some(&b"one"[..]), "the other stays");
 }
 
 fn renaming_and_removing(storage: &dyn Storage, dir: &Path) {

@@ -288,6 +288,18 @@ impl Disk {
         Ok(())
     }
 
+    pub(super) fn link(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let node = self.file(from).ok_or(ErrorKind::NotFound)?;
+        if !self.is_dir(to.parent().unwrap_or(Path::new(""))) {
+            return Err(ErrorKind::NotFound.into());
+        }
+        if self.names.contains_key(to) {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        self.change(vec![(to.to_owned(), Some(Entry::File(node)))]);
+        Ok(())
+    }
+
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         let node = self.file(from).ok_or(ErrorKind::NotFound)?;
         if !self.is_dir(to.parent().unwrap_or(Path::new(""))) {

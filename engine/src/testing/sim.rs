@@ -248,6 +248,14 @@ impl Storage for SimStorage {
         Ok(Mapping::from(Arc::clone(bytes)))
     }
 
+    fn link(&self, from: &Path, to: &Path) -> Result<bool, Error> {
+        if self.0.lock().file(from).is_none() {
+            return Err(Error::Missing { path: from.to_owned() });
+        }
+        self.name_operation(Operation::Create, to, |disk| disk.link(from, to))?;
+        Ok(true)
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
         self.name_operation(Operation::Rename, from, |disk| disk.rename(from, to))
     }
