@@ -45,6 +45,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
         out.line("no segments yet: every step is in memory and in the write-ahead log")?;
     } else {
         out.line(listing(&segments))?;
+        for segment in &segments {
+            if let Some(problem) = &segment.problem {
+                out.line(format_args!("damage: {problem}"))?;
+            }
+        }
     }
     out.flush()?;
     Ok(Exit::Done)
@@ -98,5 +103,6 @@ fn as_json(segment: &SegmentInfo) -> serde_json::Value {
         "m": segment.m,
         "filter_bits": segment.filter_bits,
         "files": segment.files,
+        "problem": segment.problem,
     })
 }

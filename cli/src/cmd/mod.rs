@@ -1,5 +1,6 @@
 //! One file per verb: its arguments and what it does.
 
+mod checkpoint;
 mod completions;
 mod create;
 mod demo;
@@ -53,6 +54,8 @@ pub(crate) enum Command {
     Stats(stats::Args),
     /// Check every file
     Verify(verify::Args),
+    /// Make a consistent copy, also beside a running writer
+    Checkpoint(checkpoint::Args),
     /// Merge adjacent segments
     Merge(merge::Args),
     /// Rebuild pivot indexes and filters with another density
@@ -83,6 +86,7 @@ impl Command {
             Self::Ls(args) => ls::run(&args),
             Self::Stats(args) => stats::run(&args),
             Self::Verify(args) => verify::run(&args),
+            Self::Checkpoint(args) => checkpoint::run(&args),
             Self::Merge(args) => merge::run(args),
             Self::Reindex(args) => reindex::run(&args),
             Self::Prune(args) => prune::run(&args),

@@ -44,6 +44,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             "resident_bytes": stats.resident_bytes,
             "steps_in_memory": stats.steps_in_memory,
             "memory_bytes": stats.memory_bytes,
+            "problems": stats.problems,
         }))?;
     } else {
         let blocks = match reader.range() {
@@ -70,6 +71,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
             ["in memory".to_owned(), bytes(stats.memory_bytes), plural(stats.steps_in_memory, "step")],
         ];
         out.line(table(["", "", ""], rows))?;
+        for problem in &stats.problems {
+            out.line(format_args!("damage: {problem}"))?;
+        }
     }
     out.flush()?;
     Ok(Exit::Done)

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use icecore::{VerifyMode, VerifyReport, verify};
+use icecore::{LogTailReport, VerifyMode, VerifyReport, verify};
 use serde_json::json;
 
 use crate::exit::{Exit, Failure, Outcome};
@@ -30,6 +30,24 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// What is peculiar about the end of the log, in a sentence.
+fn about_tail(tail: &LogTailReport) -> String {
+    let path = tail.path.display();
+    if tail.sound < tail.len {
+        let torn = tail.len - tail.sound;
+        return format!(
+            "{path} ends in {} of a record that was not written whole, from offset {} on; no acknowledged block is in \
+             them, and the next writer cuts them off",
+            plural(torn, "byte"),
+            tail.sound
+        );
+    }
+    format!(
+        "the last {} of {path} were not synced when last marked; a power loss can take them",
+        plural(tail.unmarked, "byte")
+    )
+}
+
 pub(crate) fn run(args: &Args) -> Outcome {
     let mode = if args.fast { VerifyMode::Fast } else { VerifyMode::Full };
     let report: VerifyReport = verify(&args.dir, mode, &Bars::new())?;
@@ -44,16 +62,28 @@ pub(crate) fn run(args: &Args) -> Outcome {
             "bytes": report.bytes,
             "problems": problems,
             "garbage": report.garbage,
+            "writer_is_running": report.writer_is_running,
+            "log_tail": report.log_tail.as_ref().map(|tail| json!({
+                "file": tail.path,
+                "sound_bytes": tail.sound,
+                "unmarked_bytes": tail.unmarked,
+                "bytes": tail.len,
+            })),
         }))?;
     } else {
         for problem in &problems {
             out.line(format_args!("damage: {problem}"))?;
         }
+        let why = if report.writer_is_running {
+            "the running writer has not published it yet, or its readers still hold it"
+        } else {
+            "a writer that was killed or failed left it; the next one removes it"
+        };
         for file in &report.garbage {
-            out.line(format_args!(
-                "unused: {} (left by a crash; the next writer removes it)",
-                file.display()
-            ))?;
+            out.line(format_args!("unused: {} ({why})", file.display()))?;
+        }
+        if let Some(tail) = &report.log_tail {
+            out.line(format_args!("note: {}", about_tail(tail)))?;
         }
         let verdict = if problems.is_empty() { "all is well" } else { "damaged" };
         out.line(format_args!("{}, {}: {verdict}", plural(report.files, "file"), bytes(report.bytes)))?;
