@@ -115,7 +115,10 @@ impl<'r> Campaign<'r> {
                 break;
             }
             let is_repeated = i < plan.repeated;
-            let (how, at) = draw_call(&calls, is_repeated, &mut random);
+            let (how, at) = match self.control.and_then(Control::kill_after) {
+                Some(class) => (How::KillAfter, draw_of(&calls, |found| found == class, &mut random)),
+                None => draw_call(&calls, is_repeated, &mut random),
+            };
             let case = Case { call: Some((how, at as u32 + 1)), ..plain.clone() };
             let losses = if is_repeated { plan.losses_repeated } else { 0 };
             self.call(&case, how, &script, losses, &mut random)?;
@@ -215,15 +218,16 @@ fn tell(case: &Case, verdict: &Verdict, kept: Option<PathBuf>) {
 
 /// Which call is hit, and how. Where power losses follow, those that sync and rename more often than the many that write.
 fn draw_call(calls: &[Class], followed: bool, random: &mut SplitMix64) -> (How, usize) {
-    let decides = |at: &usize| matches!(calls[*at], Class::Sync | Class::Rename);
-    let deciding: Vec<usize> = (0..calls.len()).filter(decides).collect();
-    let at = if followed && !deciding.is_empty() && random.below(2) == 0 {
-        deciding[random.below(deciding.len() as u64) as usize]
-    } else {
-        random.below(calls.len() as u64) as usize
-    };
+    let any = !followed || random.below(2) == 0;
+    let at = draw_of(calls, |class| any || matches!(class, Class::Sync | Class::Rename), random);
     let kinds = How::of(calls[at]);
     (kinds[random.below(kinds.len() as u64) as usize], at)
+}
+
+/// One of the calls of some classes. Creating an archive makes a call of every class that is asked for.
+fn draw_of(calls: &[Class], is_wanted: impl Fn(Class) -> bool, random: &mut SplitMix64) -> usize {
+    let wanted: Vec<usize> = (0..calls.len()).filter(|at| is_wanted(calls[*at])).collect();
+    wanted[random.below(wanted.len() as u64) as usize]
 }
 
 /// The n-th script of a campaign: every way of syncing and of maintenance in turn.

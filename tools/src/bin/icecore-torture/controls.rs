@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use crate::campaign::Campaign;
 use crate::rig::{Failure, Rig};
 use crate::syncs::SyncPoint;
+use crate::trace::Class;
 
 #[cfg(feature = "testing")]
 pub(crate) use icecore::testing::control::Check;
@@ -61,6 +62,15 @@ impl Control {
         match self {
             Self::Sync(sync) => matches!(sync, SyncPoint::LogRecovery | SyncPoint::NameRecovery),
             Self::Check(check) => check.name() == "poison",
+        }
+    }
+
+    /// After which calls a kill leaves something that the sync of a recovery is for.
+    pub(crate) fn kill_after(self) -> Option<Class> {
+        match self {
+            Self::Sync(SyncPoint::LogRecovery) => Some(Class::Write),
+            Self::Sync(SyncPoint::NameRecovery) => Some(Class::Rename),
+            _ => None,
         }
     }
 

@@ -98,7 +98,7 @@ struct RunArgs {
 #[derive(Args)]
 struct ControlsArgs {
     /// How long to try each, at most.
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 180)]
     seconds: u64,
     /// The seed of the first script.
     #[arg(long, default_value_t = 1)]
