@@ -60,6 +60,7 @@ impl State {
     pub(crate) fn poisoned<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = &result
             && self.poison.is_none()
+            && !left_out!(Poison)
         {
             self.poison = Some(Poison::of(error));
         }

@@ -42,6 +42,22 @@
 #[doc = include_str!("../FORMAT.md")]
 pub mod format {}
 
+/// Whether a test leaves out a check; see `testing/control.rs`.
+#[cfg(any(test, feature = "testing"))]
+macro_rules! left_out {
+    ($check:ident) => {
+        crate::testing::control::Check::$check.is_left_out()
+    };
+}
+
+/// Nothing is left out.
+#[cfg(not(any(test, feature = "testing")))]
+macro_rules! left_out {
+    ($check:ident) => {
+        false
+    };
+}
+
 pub mod storage;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

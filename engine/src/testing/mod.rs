@@ -3,6 +3,7 @@
 //! Built with the feature `testing` and for the crate's own tests; no part of the engine.
 
 pub mod contract;
+pub mod control;
 mod disk;
 pub mod sim;
 

@@ -183,7 +183,7 @@ impl WalFollower {
         }
         let end = seen.end;
         Ok(match bad {
-            Some(bad) if is_sealed || bad.offset < seen.durable || self.was_durable(&bad)? => Err(bad),
+            Some(bad) if is_sealed || self.was_durable(&bad, seen.durable)? => Err(bad),
             None if is_sealed && !seen.ended => Err(Bad { offset: end, reason: "no end record" }),
             _ => Ok(seen),
         })
@@ -261,8 +261,12 @@ impl WalFollower {
         Ok(is_whole.then_some(block))
     }
 
-    /// Whether any sound record header after a bad place says that the byte there was synced.
-    fn was_durable(&self, bad: &Bad) -> Result<bool, Error> {
+    /// Whether any sound record header, before a bad place (these say `durable`) or after it, says that the byte there was
+    /// synced.
+    fn was_durable(&self, bad: &Bad, durable: u64) -> Result<bool, Error> {
+        if left_out!(TornTail) || bad.offset < durable {
+            return Ok(!left_out!(TornTail));
+        }
         let mut rest = vec![0; (self.len - bad.offset) as usize];
         let read = self.file.read_at(bad.offset, &mut rest)?;
         rest.truncate(read);

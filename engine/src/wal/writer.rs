@@ -167,7 +167,9 @@ impl WalWriter {
     }
 
     fn remember(&mut self, result: &Result<(), Error>) {
-        if let Err(error) = result {
+        if let Err(error) = result
+            && !left_out!(Poison)
+        {
             self.failure = Some(Poison::of(error));
         }
     }

@@ -1,0 +1,162 @@
+//! Asks an archive everything and compares with the model: every root, every key at every height, lists, histories, proofs.
+
+use std::collections::BTreeSet;
+
+use icecore::{Error, Reader, Scan, View};
+
+use crate::model::{DOMAINS, Key, Model};
+
+/// The most heights at which every key is asked; above, they are thinned out.
+const HEIGHTS_MAX: usize = 48;
+
+/// Why an archive is not what the model is.
+#[derive(Debug)]
+pub(crate) enum Difference {
+    /// An answer is another one.
+    Wrong(String),
+    /// There is no answer.
+    Failed(String),
+}
+
+impl From<Error> for Difference {
+    fn from(error: Error) -> Self {
+        Self::Failed(with_causes(&error))
+    }
+}
+
+/// An error and what caused it, in one line.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// An answer must be the expected one.
+macro_rules! same {
+    ($found:expr, $expected:expr, $($what:tt)+) => {{
+        let (found, expected) = ($found, $expected);
+        if found != expected {
+            let what = format!($($what)+);
+            return Err(Difference::Wrong(format!("{what}: found {found:?}, expected {expected:?}")));
+        }
+    }};
+}
+
+/// Whether head, range and root at the head are those of the model: enough to tell one state from another.
+pub(crate) fn resembles(reader: &Reader, model: &Model) -> Result<bool, Error> {
+    let view = match reader.latest() {
+        Err(Error::OutOfRange { .. }) => return Ok(model.exists && model.range().is_none()),
+        other => other?,
+    };
+    let Some((_, head)) = model.range() else { return Ok(false) };
+    Ok(reader.range() == model.range() && Some((view.height()?, view.root()?)) == model.block_at(head))
+}
+
+/// Asks everything.
+pub(crate) fn examine(reader: &Reader, model: &Model) -> Result<(), Difference> {
+    same!(reader.range(), model.range(), "range");
+    let keys = model.keys();
+    let Some((first, head)) = model.range() else {
+        same!(
+            matches!(reader.at(0), Err(Error::OutOfRange { .. })),
+            true,
+            "a height of an empty archive is refused"
+        );
+        return Ok(());
+    };
+    for outside in [Some(head + 1), first.checked_sub(1)].into_iter().flatten() {
+        let is_refused = matches!(reader.at(outside), Err(Error::OutOfRange { .. }));
+        same!(is_refused, true, "height {outside} is refused");
+    }
+    examine_heights(reader, model, first, head)?;
+    for key in &keys {
+        examine_history(reader, model, key, first)?;
+    }
+    for at in [first, first + (head - first) / 2, head] {
+        examine_proofs(&reader.at(at)?, model, &keys, at)?;
+    }
+    Ok(())
+}
+
+/// Asks every key at the heights of a range.
+pub(crate) fn examine_heights(
+    reader: &Reader,
+    model: &Model,
+    first: u64,
+    head: u64,
+) -> Result<(), Difference> {
+    let keys = model.keys();
+    heights(first, head).into_iter().try_for_each(|at| examine_view(&reader.at(at)?, model, &keys, at))
+}
+
+/// All heights of a range, thinned out where there are many, its ends among them.
+fn heights(first: u64, head: u64) -> Vec<u64> {
+    let every = ((head - first) as usize / HEIGHTS_MAX + 1).max(1);
+    let mut heights: Vec<u64> = (first..=head).step_by(every).collect();
+    if heights.last() != Some(&head) {
+        heights.push(head);
+    }
+    heights
+}
+
+fn examine_view(view: &View, model: &Model, keys: &BTreeSet<Key>, at: u64) -> Result<(), Difference> {
+    same!(Some((view.height()?, view.root()?)), model.block_at(at), "block and root at {at}");
+    for key in keys {
+        same!(view.get(DOMAINS[key.0], &key.1)?, model.get(key, at), "{key:?} at {at}");
+    }
+    for (domain, name) in DOMAINS.iter().enumerate() {
+        let asked: Vec<&Key> = keys.iter().filter(|key| key.0 == domain).collect();
+        let bytes: Vec<&[u8]> = asked.iter().map(|key| &key.1[..]).collect();
+        let expected: Vec<_> = asked.iter().map(|key| model.get(key, at)).collect();
+        same!(view.multi_get(name, &bytes)?, expected, "many keys of {name} at {at}");
+        let state = model.state(domain, at);
+        same!(entries(view, name, &Scan::all())?, &state[..], "scan of {name} at {at}");
+        let mut backward = entries(view, name, &Scan::all().backward())?;
+        backward.reverse();
+        same!(backward, &state[..], "backward scan of {name} at {at}");
+        let within: Vec<_> = state.iter().filter(|(key, _)| key.starts_with(b"ab")).cloned().collect();
+        same!(entries(view, name, &Scan::prefix(b"ab"))?, within, "prefix scan of {name} at {at}");
+        let (from, to) = (&b"a"[..], &b"abz"[..]);
+        let is_between = |key: &Vec<u8>| from <= &key[..] && &key[..] < to;
+        let between: Vec<_> = state.iter().filter(|(key, _)| is_between(key)).cloned().collect();
+        same!(entries(view, name, &Scan::all().from(from).to(to))?, between, "range scan of {name} at {at}");
+    }
+    Ok(())
+}
+
+/// Keys and values in order.
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn entries(view: &View, domain: &str, scan: &Scan) -> Result<Entries, Error> {
+    view.scan(domain, scan)?.collect()
+}
+
+fn examine_history(reader: &Reader, model: &Model, key: &Key, first: u64) -> Result<(), Difference> {
+    let found = reader.history(DOMAINS[key.0], &key.1)?;
+    let found: Vec<_> = found.into_iter().map(|change| (change.block, change.value)).collect();
+    let all = model.history(key);
+    // Of what the lowest height sees, the version that it sees may be told or not.
+    let later: Vec<_> = all.iter().filter(|(block, _)| *block > first).cloned().collect();
+    let seen = all.iter().find(|(block, _)| *block <= first);
+    let whole: Vec<_> = later.iter().chain(seen).cloned().collect();
+    if found == later || found == whole {
+        return Ok(());
+    }
+    Err(Difference::Wrong(format!("history of {key:?}: found {found:?}, expected {whole:?}")))
+}
+
+/// Proves some keys, present and absent, and verifies the proofs against the model's root.
+fn examine_proofs(view: &View, model: &Model, keys: &BTreeSet<Key>, at: u64) -> Result<(), Difference> {
+    let Some((_, root)) = model.block_at(at) else { return Ok(()) };
+    let every = keys.len() / 5 + 1;
+    for key in keys.iter().step_by(every) {
+        let (domain, value) = (DOMAINS[key.0], model.get(key, at));
+        let verified = view.prove(domain, &key.1)?.verify(&root, domain, &key.1, value.as_deref());
+        same!(verified.map_err(|error| error.to_string()), Ok(()), "proof of {key:?} at {at}");
+    }
+    Ok(())
+}

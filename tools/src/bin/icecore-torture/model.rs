@@ -1,0 +1,141 @@
+//! What an archive must answer: a plain map of versions, and roots computed from the state by a second, simple implementation
+//! of the tree.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use icecore::Root;
+
+/// The domains of every archive.
+pub(crate) const DOMAINS: [&str; 2] = ["kv", "code"];
+
+/// A key: the place of its domain in [`DOMAINS`], and its bytes.
+pub(crate) type Key = (usize, Vec<u8>);
+
+/// A new value, or a deletion.
+pub(crate) type Value = Option<Vec<u8>>;
+
+/// One change of a block.
+pub(crate) type Change = (Key, Value);
+
+/// All versions of everything.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Model {
+    /// Whether there is an archive.
+    pub(crate) exists: bool,
+    versions: BTreeMap<Key, BTreeMap<u64, Value>>,
+    roots: BTreeMap<u64, Root>,
+    /// The lowest block that is answered: the first one, or the one whose state pruning kept.
+    first: Option<u64>,
+}
+
+impl Model {
+    /// The heights that are answered, both inside.
+    pub(crate) fn range(&self) -> Option<(u64, u64)> {
+        let (head, _) = self.roots.last_key_value()?;
+        Some((self.first?, *head))
+    }
+
+    /// The newest block.
+    pub(crate) fn head(&self) -> Option<u64> {
+        self.range().map(|(_, head)| head)
+    }
+
+    /// The blocks that are answered.
+    pub(crate) fn blocks(&self) -> impl DoubleEndedIterator<Item = u64> {
+        self.roots.range(self.first.unwrap_or(0)..).map(|(height, _)| *height)
+    }
+
+    /// The newest block at or below a height, and its root.
+    pub(crate) fn block_at(&self, at: u64) -> Option<(u64, Root)> {
+        self.roots.range(..=at).next_back().map(|(height, root)| (*height, *root))
+    }
+
+    pub(crate) fn commit(&mut self, height: u64, changes: &[Change]) {
+        for (key, value) in changes {
+            self.versions.entry(key.clone()).or_default().insert(height, value.clone());
+        }
+        self.roots.insert(height, self.root_at(height));
+        self.first = self.first.or(Some(height));
+    }
+
+    pub(crate) fn unwind(&mut self, to: u64) {
+        for versions in self.versions.values_mut() {
+            versions.retain(|block, _| *block <= to);
+        }
+        self.roots.retain(|block, _| *block <= to);
+    }
+
+    /// Keeps what the state at `before` needs.
+    pub(crate) fn prune(&mut self, before: u64) {
+        self.first = self.first.max(self.block_at(before).map(|(height, _)| height));
+    }
+
+    pub(crate) fn get(&self, key: &Key, at: u64) -> Value {
+        self.versions.get(key)?.range(..=at).next_back().and_then(|(_, value)| value.clone())
+    }
+
+    /// All keys of a domain with a value at a height, in order.
+    pub(crate) fn state(&self, domain: usize, at: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let keys = self.versions.keys().filter(|key| key.0 == domain);
+        keys.filter_map(|key| Some((key.1.clone(), self.get(key, at)?))).collect()
+    }
+
+    /// The versions of a key, newest first.
+    pub(crate) fn history(&self, key: &Key) -> Vec<(u64, Value)> {
+        let versions = self.versions.get(key).into_iter().flatten();
+        versions.rev().map(|(block, value)| (*block, value.clone())).collect()
+    }
+
+    /// All keys that were ever written, and some that never were: longer by a byte, and in the other domain.
+    pub(crate) fn keys(&self) -> BTreeSet<Key> {
+        let mut keys: BTreeSet<Key> = self.versions.keys().cloned().collect();
+        for (domain, key) in self.versions.keys() {
+            keys.insert((1 - domain, key.clone()));
+            keys.insert((*domain, [key, &b"\0"[..]].concat()));
+        }
+        keys.extend([(0, Vec::new()), (1, vec![0xFF; 40])]);
+        keys
+    }
+
+    /// The root of the state at a height.
+    fn root_at(&self, at: u64) -> Root {
+        let mut leaves = Vec::new();
+        for key in self.versions.keys() {
+            if let Some(value) = self.get(key, at) {
+                leaves.push(leaf(DOMAINS[key.0], &key.1, &value));
+            }
+        }
+        leaves.sort_unstable();
+        Root(subtree(&leaves, 0))
+    }
+}
+
+/// A place in the tree and the hash of the leaf there.
+type Leaf = ([u8; 32], [u8; 32]);
+
+fn leaf(domain: &str, key: &[u8], value: &[u8]) -> Leaf {
+    let place = hash(&[&[domain.len() as u8], domain.as_bytes(), key]);
+    let tag = b"icecore state leaf, version 1: BLAKE3(tag, key hash, value hash)";
+    (place, hash(&[tag, &place, &hash(&[&[1], value])]))
+}
+
+/// The hash of the leaves whose places share the first `depth` bits, in order.
+fn subtree(leaves: &[Leaf], depth: usize) -> [u8; 32] {
+    match leaves {
+        [] => [0; 32],
+        [(_, leaf)] => *leaf,
+        _ => {
+            let is_left = |leaf: &Leaf| leaf.0[depth / 8] >> (7 - depth % 8) & 1 == 0;
+            let (left, right) = leaves.split_at(leaves.partition_point(is_left));
+            hash(&[&subtree(left, depth + 1), &subtree(right, depth + 1)])
+        }
+    }
+}
+
+fn hash(parts: &[&[u8]]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(part);
+    }
+    *hasher.finalize().as_bytes()
+}
