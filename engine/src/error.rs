@@ -148,6 +148,16 @@ pub enum Error {
         /// The names there are.
         declared: String,
     },
+    /// A key does not have the length that its domain declares.
+    #[error("a key of domain {domain} has {expected} bytes, this one has {found}")]
+    KeyLength {
+        /// The domain.
+        domain: String,
+        /// The declared length in bytes.
+        expected: usize,
+        /// The length of the key given.
+        found: usize,
+    },
     /// A key or value is longer than the format allows.
     #[error("{what} too large len={len} max={max}")]
     TooLarge {
@@ -179,6 +189,12 @@ pub enum Error {
     /// The root of a block that the archive holds was not found: a segment of roots is damaged or incomplete.
     #[error("no root recorded for block {block}")]
     RootMissing {
+        /// The height.
+        block: BlockNumber,
+    },
+    /// The digest that was recorded for the changes of a block is not theirs: a segment is damaged or incomplete.
+    #[error("the changes of block {block} are not those that were recorded")]
+    DigestMismatch {
         /// The height.
         block: BlockNumber,
     },
@@ -261,12 +277,14 @@ impl Error {
             | Self::Missing { .. }
             | Self::RootMismatch { .. }
             | Self::RootMissing { .. }
+            | Self::DigestMismatch { .. }
             | Self::SnapshotDamaged { .. } => ErrorKind::Corrupt,
             Self::NotAnArchive { .. } | Self::Exists { .. } => ErrorKind::Environment,
             Self::Locked { .. } | Self::Busy { .. } => ErrorKind::Busy,
             Self::OutOfRange { .. } => ErrorKind::OutOfRange,
             Self::NotRising { .. }
             | Self::UnknownDomain { .. }
+            | Self::KeyLength { .. }
             | Self::TooLarge { .. }
             | Self::Options { .. } => ErrorKind::Misuse,
             // A full disk must be known as one, or opening again fails as well.

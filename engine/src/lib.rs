@@ -49,6 +49,7 @@ pub mod testing;
 mod archive;
 mod background;
 mod block;
+mod compare;
 mod core;
 mod domain;
 mod emission;
@@ -90,6 +91,7 @@ mod wal;
 
 pub use archive::Archive;
 pub use block::BlockWriter;
+pub use compare::{Comparison, Difference, Written};
 pub use domain::{DOMAINS_MAX, Domain};
 pub use error::{Available, Error, ErrorKind, Operation};
 pub use icecore_hot::{BatchProof, Parallelism, Proof, ProofError, Root};
