@@ -7,7 +7,8 @@ use icecore::{Reader, View};
 
 use crate::encoding::{Encoding, Face};
 use crate::exit::Failure;
-use crate::input::ETHEREUM_DOMAINS;
+use crate::keys::{KeyShape, is_ethereum};
+use crate::number::Height;
 
 /// The arguments of a question about a domain at a height.
 #[derive(Args, Debug)]
@@ -17,9 +18,9 @@ pub(crate) struct Question {
     /// The domain; may be left out where the archive has one
     #[arg(long, short, value_name = "NAME")]
     pub(crate) domain: Option<String>,
-    /// The height to read at; the newest block where it is left out
-    #[arg(long, short, value_name = "N")]
-    pub(crate) at: Option<u64>,
+    /// The height to read at: N, 0x hex, latest, or -N for N below the newest block [default: latest]
+    #[arg(long, short, value_name = "N", allow_hyphen_values = true)]
+    pub(crate) at: Option<Height>,
     /// How keys and values are written
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub(crate) encoding: Encoding,
@@ -47,6 +48,7 @@ pub(crate) struct Asked {
     encoding: Encoding,
     only_domain: Option<String>,
     is_ethereum: bool,
+    shapes: Vec<KeyShape>,
 }
 
 impl Asked {
@@ -60,8 +62,18 @@ impl Asked {
             [one] => Some(one.name.clone()),
             _ => None,
         };
-        let is_ethereum = is_ethereum(&reader);
-        Ok(Self { reader, encoding, only_domain, is_ethereum })
+        let is_ethereum = is_ethereum(reader.domains());
+        let shapes = KeyShape::all(reader.domains());
+        Ok(Self { reader, encoding, only_domain, is_ethereum, shapes })
+    }
+
+    /// Sees what was committed since the archive was opened.
+    ///
+    /// # Errors
+    /// The archive cannot be read any more.
+    pub(crate) fn refresh(&self) -> Result<(), Failure> {
+        self.reader.refresh()?;
+        Ok(())
     }
 
     /// The domain that is meant by a name that may have been left out. Whether it exists, the archive will say.
@@ -79,30 +91,48 @@ impl Asked {
     ///
     /// # Errors
     /// The archive does not hold the height.
-    pub(crate) fn view(&self, at: Option<u64>) -> Result<View, Failure> {
-        Ok(match at {
-            Some(height) => self.reader.at(height)?,
-            None => self.reader.latest()?,
+    pub(crate) fn view(&self, at: Option<Height>) -> Result<View, Failure> {
+        Ok(match at.unwrap_or_default() {
+            Height::Latest => self.reader.latest()?,
+            other => self.reader.at(other.resolve(&self.reader)?)?,
         })
     }
 
-    /// The bytes of a key on the command line or in a request.
+    /// The bytes of a key of `domain` on the command line or in a request.
     ///
     /// # Errors
-    /// It is not written as the encoding wants.
-    pub(crate) fn bytes(&self, what: &str, text: &str) -> Result<Vec<u8>, Failure> {
-        self.encoding.bytes(text).map_err(|reason| Failure::usage(format!("{what}: {reason}")))
+    /// It is not written as the encoding wants, or is not what keys of the domain look like.
+    pub(crate) fn key(&self, domain: &str, text: &str) -> Result<Vec<u8>, Failure> {
+        self.part("key", domain, text, KeyShape::check)
+    }
+
+    /// The bytes of the beginning of keys of `domain`, or of a bound between keys; `what` names it.
+    ///
+    /// # Errors
+    /// As [`Asked::key`].
+    pub(crate) fn bound(&self, what: &str, domain: &str, text: &str) -> Result<Vec<u8>, Failure> {
+        self.part(what, domain, text, KeyShape::check_part)
+    }
+
+    fn part(
+        &self,
+        what: &str,
+        domain: &str,
+        text: &str,
+        check: impl Fn(&KeyShape, &str, &[u8], Encoding) -> Result<(), String>,
+    ) -> Result<Vec<u8>, Failure> {
+        let bytes = self.encoding.bytes(text).and_then(|bytes| {
+            match self.shapes.iter().find(|shape| shape.domain == domain) {
+                Some(shape) => check(shape, text, &bytes, self.encoding).map(|()| bytes),
+                // The archive will say that it has no such domain.
+                None => Ok(bytes),
+            }
+        });
+        bytes.map_err(|reason| Failure::usage(format!("{what}: {reason}")))
     }
 
     /// How the answer to a question about `asked` is printed.
     pub(crate) fn face(&self, asked: Option<&str>) -> Face {
         self.encoding.face(asked, self.is_ethereum)
     }
-}
-
-/// Whether the archive was made for the Ethereum formats, where every key and value is binary.
-fn is_ethereum(reader: &Reader) -> bool {
-    let domains = reader.domains();
-    domains.len() == ETHEREUM_DOMAINS.len()
-        && ETHEREUM_DOMAINS.iter().all(|name| domains.iter().any(|domain| domain.name == *name))
 }

@@ -20,7 +20,10 @@ How keys and values are written:
                    always prints 0x hex.
   --encoding text  Every string is taken literally, 0x too. Printed as text
                    where the bytes are UTF-8, else as 0x hex.
-  --encoding hex   Every string is hex, with or without 0x. Printed as 0x hex.";
+  --encoding hex   Every string is hex, with or without 0x. Printed as 0x hex.
+In lines of text an entry is one line: \\\\ stands for a backslash, \\n, \\r and
+\\t for line feed, carriage return and tab, \\u{7f} for the control character
+7f (hex). --json, and --raw of get, have the value itself.";
 
 /// How strings become bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -90,6 +93,11 @@ impl Face {
         }
     }
 
+    /// `bytes` as text that is one line: what it does to text is told in [`RULE`].
+    pub(crate) fn line(self, bytes: &[u8]) -> String {
+        self.text(bytes).map_or_else(|| hex(bytes), escaped)
+    }
+
     /// `bytes` as a string.
     pub(crate) fn show(self, bytes: &[u8]) -> String {
         self.text(bytes).map_or_else(|| hex(bytes), str::to_owned)
@@ -126,6 +134,32 @@ fn is_readable(text: &str) -> bool {
     }
     let space = |c: char| matches!(c, '\n' | '\r' | '\t');
     !text.starts_with("0x") && text.chars().all(|c| space(c) || !c.is_control()) && !text.chars().all(space)
+}
+
+/// `text` without control characters; every backslash of the result begins an escape, so it can be undone.
+fn escaped(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' => line.push_str("\\\\"),
+            '\n' => line.push_str("\\n"),
+            '\r' => line.push_str("\\r"),
+            '\t' => line.push_str("\\t"),
+            c if c.is_control() => line.extend(c.escape_unicode()),
+            c => line.push(c),
+        }
+    }
+    line
+}
+
+/// A value for error texts: as text where a person can read it, else as hex, and not more than its beginning.
+pub(crate) fn brief(bytes: &[u8]) -> String {
+    shorten(&Face::Readable.line(bytes))
+}
+
+/// The beginning of a string in quotes, for error texts.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("\"{}\"", escaped(&shorten(text)))
 }
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -169,12 +203,12 @@ fn digit(ascii: u8) -> Option<u8> {
 /// The reason, when `digits` are not hex.
 pub(crate) fn unhex(digits: &str, into: &mut Vec<u8>) -> Result<(), String> {
     if digits.len() % 2 == 1 {
-        return Err(format!("{:?} has an odd number of hex digits", shorten(digits)));
+        return Err(format!("{} has an odd number of hex digits", quoted(digits)));
     }
     into.reserve(digits.len() / 2);
     for pair in digits.as_bytes().chunks_exact(2) {
         let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else {
-            return Err(format!("{:?} is not hex", shorten(digits)));
+            return Err(format!("{} is not hex", quoted(digits)));
         };
         into.push(high << 4 | low);
     }
@@ -186,14 +220,13 @@ pub(crate) fn unhex(digits: &str, into: &mut Vec<u8>) -> Result<(), String> {
 /// # Errors
 /// The reason, when `text` is not `0x` hex or longer than 32 bytes.
 pub(crate) fn quantity(text: &str) -> Result<Vec<u8>, String> {
-    let digits =
-        text.strip_prefix("0x").ok_or_else(|| format!("{:?} does not begin with 0x", shorten(text)))?;
+    let digits = text.strip_prefix("0x").ok_or_else(|| format!("{} does not begin with 0x", quoted(text)))?;
     if digits.is_empty() {
         return Err("a number has no digit after 0x".to_owned());
     }
     let digits = digits.trim_start_matches('0');
     if 64 < digits.len() {
-        return Err(format!("{:?} is longer than 32 bytes", shorten(text)));
+        return Err(format!("{} is longer than 32 bytes", quoted(text)));
     }
     let mut bytes = Vec::with_capacity(digits.len().div_ceil(2));
     if digits.len() % 2 == 1 {
@@ -204,9 +237,9 @@ pub(crate) fn quantity(text: &str) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// The beginning of a string, for error texts.
-pub(crate) fn shorten(text: &str) -> String {
-    const CHARS_MAX: usize = 40;
+/// The beginning of a string.
+fn shorten(text: &str) -> String {
+    const CHARS_MAX: usize = 70;
     match text.char_indices().nth(CHARS_MAX) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),
@@ -260,6 +293,20 @@ mod tests {
             let shown = Encoding::Hex.face(None, false).show(bytes);
             assert_eq!(Encoding::Hex.bytes(&shown).unwrap(), bytes, "{shown}");
         }
+    }
+
+    #[test]
+    fn an_entry_is_one_line() {
+        for (text, line) in [
+            ("a\nb\r\t", r"a\nb\r\t"),
+            (r"a\nb", r"a\\nb"),
+            ("\u{1b}[2J\u{7f}\u{85}", r"\u{1b}[2J\u{7f}\u{85}"),
+            ("\u{e4} \u{4e2d}", "\u{e4} \u{4e2d}"),
+        ] {
+            assert_eq!(Face::Literal.line(text.as_bytes()), line);
+        }
+        assert_eq!(Face::Readable.line(b"\x1b[2J"), "0x1b5b324a");
+        assert_eq!(Face::Readable.line(b"a\nb"), r"a\nb");
     }
 
     #[test]

@@ -7,9 +7,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use icecore::{Error, ErrorKind};
+use serde_json::json;
 
 /// The exit codes, as `--help` tells them.
 pub(crate) const CODES: &str = "\
+With --json an error is one line on standard error:
+{\"error\":{\"kind\":..,\"code\":..,\"message\":..,\"help\":..}}
+
 Exit codes:
   0  done                          4  corruption
   1  not found or not verified     5  locked by another writer
@@ -37,6 +41,22 @@ pub(crate) enum Exit {
     Environment = 7,
 }
 
+impl Exit {
+    /// What it is called under `--json`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::No => "no",
+            Self::Usage => "usage",
+            Self::OutOfRange => "out_of_range",
+            Self::Corrupt => "corruption",
+            Self::Locked => "locked",
+            Self::NoSpace => "no_space",
+            Self::Environment => "environment",
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit as u8)
@@ -50,6 +70,15 @@ pub(crate) enum Failure {
     Archive(Error),
     /// The command line asks for something that makes no sense.
     Usage(String),
+    /// The archive does not hold the height.
+    OutOfRange(String),
+    /// A block of the input is in the archive with other content.
+    Conflict {
+        /// The block.
+        block: u64,
+        /// What differs, and where in the input.
+        reason: String,
+    },
     /// A line of input is wrong.
     Input {
         /// The file, or `-`.
@@ -112,7 +141,8 @@ impl Failure {
                 ErrorKind::Busy => Exit::Locked,
                 _ => Exit::Environment,
             },
-            Self::Usage(_) | Self::Input { .. } => Exit::Usage,
+            Self::Usage(_) | Self::Input { .. } | Self::Conflict { .. } => Exit::Usage,
+            Self::OutOfRange(_) => Exit::OutOfRange,
             Self::File { source, .. } | Self::Output(source) => match source.kind() {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Exit::NoSpace,
                 io::ErrorKind::BrokenPipe => Exit::Done,
@@ -128,6 +158,11 @@ impl Failure {
         let text = match self {
             Self::Archive(error) => remedy(error),
             Self::Usage(_) => "--help shows the usage with examples",
+            Self::OutOfRange(_) => OUT_OF_RANGE,
+            Self::Conflict { .. } => {
+                "files with parts of the same blocks go into one `icecore ingest`; `icecore unwind DIR --to N` takes blocks \
+                 back; what belongs to another chain goes into another archive"
+            }
             Self::Input { .. } => "mend the line and give the same command again",
             Self::File { source, .. } | Self::Output(source) => match source.kind() {
                 io::ErrorKind::NotFound => "check the path",
@@ -152,6 +187,8 @@ impl Failure {
 
 const MEND: &str = "`icecore reindex DIR --rebuild` builds .bt and .kvei files again; any other file must come back from a copy";
 
+const OUT_OF_RANGE: &str = "ask for a height that the archive holds, or leave --at out for the newest";
+
 fn remedy(error: &Error) -> &'static str {
     match error {
         Error::NotAnArchive { .. } => {
@@ -170,9 +207,7 @@ fn remedy(error: &Error) -> &'static str {
             ErrorKind::Unsupported => "the archive was made by a newer icecore: use that one",
             ErrorKind::NoSpace => "free some space and give the same command again",
             ErrorKind::Misuse => "--help shows the usage with examples",
-            ErrorKind::OutOfRange => {
-                "ask for a height that the archive holds, or leave --at out for the newest"
-            }
+            ErrorKind::OutOfRange => OUT_OF_RANGE,
             ErrorKind::Busy => "wait for the other writer or stop it; commands that only read need no lock",
             ErrorKind::Closed => "give the same command again; if it stays, check the disk",
             _ => "check path, permissions and disk, and give the same command again",
@@ -192,7 +227,10 @@ impl fmt::Display for Failure {
                 }
                 Ok(())
             }
-            Self::Usage(reason) | Self::Damage(reason) => f.write_str(reason),
+            Self::Usage(reason) | Self::OutOfRange(reason) | Self::Damage(reason) => f.write_str(reason),
+            Self::Conflict { block, reason } => {
+                write!(f, "block {block} is in the archive already and differs: {reason}")
+            }
             Self::Input { file, line, reason } => write!(f, "{file}:{line}: {reason}"),
             Self::File { operation, path, source } => {
                 write!(f, "cannot {operation} {}: {source}", path.display())
@@ -203,15 +241,70 @@ impl fmt::Display for Failure {
     }
 }
 
+/// Whether the command line asks for JSON, known before and without its being sound.
+pub(crate) fn speaks_json() -> bool {
+    std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json")
+}
+
 /// Tells a failure on standard error and gives its exit code.
 pub(crate) fn report(failure: &Failure) -> Exit {
-    if !failure.is_broken_pipe() {
+    if failure.is_broken_pipe() {
+        return failure.exit();
+    }
+    let remedy = failure.remedy();
+    if speaks_json() {
+        eprintln!("{}", as_json(failure, remedy.as_deref()));
+    } else {
         eprintln!("icecore: error: {failure}");
-        if let Some(remedy) = failure.remedy() {
+        if let Some(remedy) = remedy {
             eprintln!("  help: {remedy}");
         }
     }
     failure.exit()
+}
+
+/// Tells what clap has to say: help, or a command line that it does not take.
+pub(crate) fn report_usage(error: &clap::Error) -> Exit {
+    if error.use_stderr() && speaks_json() {
+        let text = error.render().to_string();
+        let message = text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ");
+        return report(&Failure::usage(message.split_whitespace().collect::<Vec<_>>().join(" ")));
+    }
+    // Nobody reads it where this fails.
+    let _ = error.print();
+    if error.use_stderr() { Exit::Usage } else { Exit::Done }
+}
+
+/// Says something that is no failure on standard error.
+pub(crate) fn note(text: impl fmt::Display) {
+    if speaks_json() {
+        eprintln!("{}", json!({ "note": text.to_string() }));
+    } else {
+        eprintln!("icecore: note: {text}");
+    }
+}
+
+fn as_json(failure: &Failure, help: Option<&str>) -> serde_json::Value {
+    let mut error = json!({
+        "kind": failure.exit().name(), "code": failure.exit() as u8, "message": failure.to_string(), "help": help,
+    });
+    let cause = match failure {
+        Failure::Stopped { cause, head } => {
+            error["head"] = json!(head);
+            cause
+        }
+        other => other,
+    };
+    match cause {
+        Failure::Input { file, line, .. } => {
+            error["file"] = json!(file);
+            error["line"] = json!(line);
+        }
+        Failure::Conflict { block, .. } => error["block"] = json!(block),
+        Failure::File { path, .. } => error["file"] = json!(path.display().to_string()),
+        _ => {}
+    }
+    json!({ "error": error })
 }
 
 #[cfg(test)]

@@ -10,6 +10,9 @@ mod cmd;
 mod encoding;
 mod exit;
 mod input;
+mod json;
+mod keys;
+mod number;
 mod print;
 mod progress;
 
@@ -17,7 +20,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::exit::{CODES, report};
+use crate::exit::{CODES, report, report_usage};
 
 /// Every version of every key of a chain, in immutable files, at the price of one disk read
 #[derive(Parser)]
@@ -35,9 +38,10 @@ Examples:
   icecore prove chain.ice alice --at 17 | icecore verify-proof -";
 
 fn main() -> ExitCode {
-    match Cli::parse().command.run() {
-        Ok(exit) => exit.into(),
-        Err(failure) => report(&failure).into(),
+    match Cli::try_parse().map(|cli| cli.command.run()) {
+        Ok(Ok(exit)) => exit.into(),
+        Ok(Err(failure)) => report(&failure).into(),
+        Err(error) => report_usage(&error).into(),
     }
 }
 

@@ -98,6 +98,29 @@ impl Archive {
         Ok(BlockWriter::new(&self.core, height))
     }
 
+    /// Gathers a block that the archive may have already: [`BlockWriter::compare`] tells whether it is the same. To commit it,
+    /// its height must be above the head as with [`Archive::begin`].
+    ///
+    /// ```
+    /// # use icecore::{Archive, Comparison, Options};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let archive = Archive::create(dir.path().join("a.ice"), Options::new().domain("accounts"))?;
+    /// let mut block = archive.begin(1)?;
+    /// block.put("accounts", b"alice", b"100")?;
+    /// block.commit()?;
+    ///
+    /// let mut again = archive.gather(1);
+    /// again.put("accounts", b"alice", b"100")?;
+    /// assert_eq!(again.compare()?, Comparison::Same);
+    /// let mut other = archive.gather(1);
+    /// other.put("accounts", b"alice", b"101")?;
+    /// assert!(matches!(other.compare()?, Comparison::Different(_)));
+    /// # Ok::<(), icecore::Error>(())
+    /// ```
+    pub fn gather(&self, height: BlockNumber) -> BlockWriter<'_> {
+        BlockWriter::new(&self.core, height)
+    }
+
     /// The state at the end of block `height`. See [`Reader::at`].
     pub fn at(&self, height: BlockNumber) -> Result<View, Error> {
         self.reader.at(height)

@@ -26,7 +26,7 @@ struct Pending {
 
 /// The block being written. Dropping it without [`BlockWriter::commit`] leaves no trace.
 pub struct BlockWriter<'a> {
-    core: &'a Core,
+    pub(crate) core: &'a Core,
     height: BlockNumber,
     bytes: Vec<u8>,
     changes: Vec<Pending>,
@@ -45,7 +45,7 @@ impl<'a> BlockWriter<'a> {
     /// Writes a key. The last write or deletion of a key in a block wins.
     ///
     /// # Errors
-    /// [`Error::UnknownDomain`]; [`Error::TooLarge`] for a key over 1024 bytes or a value over 1 GiB.
+    /// [`Error::UnknownDomain`]; [`Error::KeyLength`]; [`Error::TooLarge`] for a key over 1024 bytes or a value over 1 GiB.
     pub fn put(&mut self, domain: &str, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.push(domain, key, Some(value))
     }
@@ -56,7 +56,7 @@ impl<'a> BlockWriter<'a> {
     }
 
     fn push(&mut self, domain: &str, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
-        let domain = self.core.shared.directory.domain(domain)?;
+        let domain = self.core.shared.directory.domain_of(domain, [key])?;
         check_len("key", key, KEY_LEN_MAX as u64)?;
         check_len("value", value.unwrap_or_default(), VALUE_LEN_MAX)?;
         let key = self.append(key);
@@ -89,7 +89,7 @@ impl<'a> BlockWriter<'a> {
     }
 
     /// Orders the changes by domain and key and keeps the last of each key.
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         let bytes = &self.bytes;
         let place = |change: &Pending| (change.domain, &bytes[change.key.clone()]);
         // Stable, so that of equal keys the last written stays last.
@@ -103,7 +103,7 @@ impl<'a> BlockWriter<'a> {
         }
     }
 
-    fn changes_by_domain(&self) -> Vec<ChangeRef<'_>> {
+    pub(crate) fn changes_by_domain(&self) -> Vec<ChangeRef<'_>> {
         let slice = |range: &Range<usize>| &self.bytes[range.clone()];
         self.changes
             .iter()
@@ -186,7 +186,8 @@ impl Core {
 }
 
 impl Version {
-    /// Adds a block to the table of its step, which it returns, and makes it the head. `changes` are ordered by domain.
+    /// Adds a block to the table of its step, which it returns, and makes it the head. `changes` are ordered by domain, then
+    /// key.
     pub(crate) fn add_block(
         &mut self,
         config: &crate::options::Config,

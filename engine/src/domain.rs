@@ -4,9 +4,12 @@
 //! the roots of all blocks, kept as versions like everything else, so that emission, merge, recovery and unwinding
 //! treat them alike. An archive with snapshots has another of its own, the last: the nodes of its tree.
 
-use icecore_segments::EncodingRule;
+use icecore_hot::Root;
+use icecore_segments::bytes::array32_at;
+use icecore_segments::checksum::Checksum;
 use icecore_segments::frame::DOMAIN_LEN_MAX;
 use icecore_segments::step::BlockNumber;
+use icecore_segments::{EncodingRule, KEY_LEN_MAX};
 
 use crate::error::Error;
 
@@ -18,7 +21,7 @@ pub const DOMAINS_MAX: usize = 256;
 pub(crate) struct DomainId(pub(crate) u16);
 
 impl DomainId {
-    /// The domain of roots: key = height, big-endian; value = root.
+    /// The domain of roots: key = height, big-endian; value = [`RootRow`].
     pub(crate) const ROOTS: Self = Self(0);
 
     /// As a position in a list by domain.
@@ -47,6 +50,35 @@ pub(crate) fn root_height(key: &[u8]) -> Option<BlockNumber> {
     Some(BlockNumber::from_le_bytes(bytes))
 }
 
+/// What the domain of roots has for a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RootRow {
+    /// The root of the state after the block.
+    pub(crate) root: Root,
+    /// The digest of its changes, see [`compare`](crate::compare); `None` in rows of earlier versions.
+    pub(crate) changes: Option<Checksum>,
+}
+
+impl RootRow {
+    /// The value of a row.
+    pub(crate) fn encode(root: &[u8; 32], changes: Checksum) -> [u8; 64] {
+        let mut value = [0; 64];
+        value[..32].copy_from_slice(root);
+        value[32..].copy_from_slice(&changes.0);
+        value
+    }
+
+    /// `None` when `value` is no row.
+    pub(crate) fn decode(value: &[u8]) -> Option<Self> {
+        let root = Root(array32_at(value, 0)?);
+        match value.len() {
+            32 => Some(Self { root, changes: None }),
+            64 => Some(Self { root, changes: Some(Checksum(array32_at(value, 32)?)) }),
+            _ => None,
+        }
+    }
+}
+
 /// A declared domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
@@ -54,22 +86,54 @@ pub struct Domain {
     pub name: String,
     /// How its pages are encoded.
     pub encoding: EncodingRule,
+    /// The length of every key in bytes, 1 to 1024; `None` where keys may have any.
+    pub key_len: Option<usize>,
 }
 
 impl Domain {
-    /// A domain whose segments choose their encoding by themselves.
+    /// A domain with keys of any length whose segments choose their encoding by themselves.
     pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), encoding: EncodingRule::Auto }
+        Self { name: name.to_owned(), encoding: EncodingRule::Auto, key_len: None }
+    }
+
+    /// Fixes the length of keys: a write or lookup with a key of another length is refused, so that a mistyped key is not
+    /// taken for an absent one.
+    ///
+    /// ```
+    /// let accounts = icecore::Domain::new("accounts").key_len(20);
+    /// # let _ = accounts;
+    /// ```
+    pub fn key_len(mut self, len: usize) -> Self {
+        self.key_len = Some(len);
+        self
+    }
+
+    /// Checks a key against the declared length.
+    ///
+    /// # Errors
+    /// [`Error::KeyLength`].
+    pub fn check_key(&self, key: &[u8]) -> Result<(), Error> {
+        match self.key_len {
+            Some(expected) if expected != key.len() => {
+                Err(Error::KeyLength { domain: self.name.clone(), expected, found: key.len() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a domain can have keys of this length.
+    pub(crate) fn is_key_len(len: usize) -> bool {
+        (1..=KEY_LEN_MAX).contains(&len)
     }
 
     /// The domain of roots.
     pub(crate) fn roots() -> Self {
-        Self { name: ROOTS_NAME.to_owned(), encoding: EncodingRule::Plain }
+        Self { name: ROOTS_NAME.to_owned(), encoding: EncodingRule::Plain, key_len: None }
     }
 
     /// The domain of nodes.
     pub(crate) fn nodes() -> Self {
-        Self { name: NODES_NAME.to_owned(), encoding: EncodingRule::Plain }
+        Self { name: NODES_NAME.to_owned(), encoding: EncodingRule::Plain, key_len: None }
     }
 
     /// Checks a name that a user declares.
@@ -100,6 +164,17 @@ mod tests {
         }
         assert_eq!(root_height(&root_key(77)), Some(77));
         assert_eq!(root_height(b"short"), None);
+    }
+
+    #[test]
+    fn rows_of_roots_read_back() {
+        let (root, changes) = (Root([1; 32]), Checksum([2; 32]));
+        let value = RootRow::encode(&root.0, changes);
+        assert_eq!(RootRow::decode(&value), Some(RootRow { root, changes: Some(changes) }));
+        assert_eq!(RootRow::decode(&value[..32]), Some(RootRow { root, changes: None }));
+        for len in [0, 31, 33, 63] {
+            assert_eq!(RootRow::decode(&value[..len]), None);
+        }
     }
 
     #[test]

@@ -154,6 +154,16 @@ pub enum Error {
         /// The names there are.
         declared: String,
     },
+    /// A key does not have the length that its domain declares.
+    #[error("a key of domain {domain} has {expected} bytes, this one has {found}")]
+    KeyLength {
+        /// The domain.
+        domain: String,
+        /// The declared length in bytes.
+        expected: usize,
+        /// The length of the key given.
+        found: usize,
+    },
     /// A key or value is longer than the format allows.
     #[error("{what} too large len={len} max={max}")]
     TooLarge {
@@ -185,6 +195,12 @@ pub enum Error {
     /// The root of a block that the archive holds was not found: a segment of roots is damaged or incomplete.
     #[error("no root recorded for block {block}")]
     RootMissing {
+        /// The height.
+        block: BlockNumber,
+    },
+    /// The digest that was recorded for the changes of a block is not theirs: a segment is damaged or incomplete.
+    #[error("the changes of block {block} are not those that were recorded")]
+    DigestMismatch {
         /// The height.
         block: BlockNumber,
     },
@@ -267,6 +283,7 @@ impl Error {
             | Self::Missing { .. }
             | Self::RootMismatch { .. }
             | Self::RootMissing { .. }
+            | Self::DigestMismatch { .. }
             | Self::SnapshotDamaged { .. } => ErrorKind::Corrupt,
             Self::NotAnArchive { .. } | Self::Unfinished { .. } | Self::Exists { .. } => {
                 ErrorKind::Environment
@@ -275,6 +292,7 @@ impl Error {
             Self::OutOfRange { .. } => ErrorKind::OutOfRange,
             Self::NotRising { .. }
             | Self::UnknownDomain { .. }
+            | Self::KeyLength { .. }
             | Self::TooLarge { .. }
             | Self::Options { .. } => ErrorKind::Misuse,
             // A full disk must be known as one, or opening again fails as well.

@@ -24,7 +24,9 @@ use crate::storage::{ReadFile, Storage};
 use crate::wal::{FILE_HEADER_LEN, Heights};
 
 const MAGIC: [u8; 8] = *b"\x8AICM\r\n\x1A\n";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// Has no declared key lengths, and no digests beside the roots.
+const VERSION_WITHOUT_KEY_LENS: u32 = 2;
 /// Has no snapshot period: the archive has no snapshots.
 const VERSION_WITHOUT_SNAPSHOTS: u32 = 1;
 const HEAD_LEN: usize = 24;
@@ -206,7 +208,7 @@ impl Manifest {
             return Err(damaged(sum_at, "checksum"));
         }
         let version = u32_at(bytes, 8).unwrap_or(0);
-        if ![VERSION_WITHOUT_SNAPSHOTS, VERSION].contains(&version) {
+        if !(VERSION_WITHOUT_SNAPSHOTS..=VERSION).contains(&version) {
             let (found, supported) = (u64::from(version), u64::from(VERSION));
             return Err(Error::Unsupported { path: path.to_owned(), found, supported });
         }
@@ -273,6 +275,7 @@ fn encode_config(out: &mut Vec<u8>, config: &Config) {
             EncodingRule::Plain => 1,
             EncodingRule::Zstd => 2,
         });
+        put_varint(out, domain.key_len.unwrap_or(0) as u64);
     }
 }
 
@@ -423,7 +426,12 @@ fn decode_config(fields: &mut Fields<'_>, version: u32) -> Option<Config> {
             2 => EncodingRule::Zstd,
             _ => return None,
         };
-        domains.push(Domain { name, encoding });
+        let key_len = match if version <= VERSION_WITHOUT_KEY_LENS { 0 } else { fields.number()? as usize } {
+            0 => None,
+            len if Domain::is_key_len(len) => Some(len),
+            _ => return None,
+        };
+        domains.push(Domain { name, encoding, key_len });
     }
     let config = Config { domains, step_len, reorg_window, snapshots };
     let nodes = config.nodes().is_none_or(|nodes| config.domains[nodes.index()] == Domain::nodes());
@@ -462,7 +470,8 @@ mod tests {
 
     fn sample() -> Manifest {
         let period = NonZeroU64::new(300);
-        let options = Options::new().domain("kv").domain("code").snapshot_period(period);
+        let code = Domain::new("code").key_len(20);
+        let options = Options::new().domain("kv").declare(code).snapshot_period(period);
         let config = options.into_config().unwrap();
         let file = |revision, byte| FileRecord {
             revision,
@@ -551,15 +560,18 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_from_before_snapshots_is_read() {
+    fn manifests_of_earlier_versions_are_read() {
         let manifest = Manifest::new(Options::new().domain("kv").into_config().unwrap());
         let bytes = manifest.encode();
         let mut body = bytes[HEAD_LEN..bytes.len() - SUM_LEN].to_vec();
-        // Generation, two bytes of blocks per step, reorg window: behind them stands the period, which is off.
+        // The length of keys stands last of what a domain has: at 14 for `_roots`, at 19 for `kv`.
+        assert_eq!((body.remove(19), body.remove(14)), (0, 0));
+        assert_eq!(Manifest::decode(&frame(2, &body), Path::new("M")).unwrap(), manifest);
+        // Generation, two bytes of blocks per step, reorg window; the period after them is off.
         assert_eq!(body.remove(4), 0);
         assert_eq!(Manifest::decode(&frame(1, &body), Path::new("M")).unwrap(), manifest);
         let unknown = Manifest::decode(&frame(VERSION + 1, &body), Path::new("M"));
-        assert!(matches!(unknown, Err(Error::Unsupported { found: 3, supported: 2, .. })));
+        assert!(matches!(unknown, Err(Error::Unsupported { found: 4, supported: 3, .. })));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 
 use icecore_hot::Parallelism;
+use icecore_segments::KEY_LEN_MAX;
 use icecore_segments::step::BlockNumber;
 
 use crate::domain::{DOMAINS_MAX, Domain, DomainId};
@@ -84,6 +85,12 @@ impl Options {
         let mut domains = vec![Domain::roots()];
         for domain in self.domains {
             Domain::check_name(&domain.name)?;
+            if domain.key_len.is_some_and(|len| !Domain::is_key_len(len)) {
+                return Err(Error::Options {
+                    field: "domain",
+                    reason: format!("the keys of {:?} must have 1 to {KEY_LEN_MAX} bytes", domain.name),
+                });
+            }
             if domains.iter().any(|known| known.name == domain.name) {
                 return Err(Error::Options {
                     field: "domain",

@@ -107,7 +107,7 @@ impl View {
     ) -> Result<(BatchProof, ProofCost), Error> {
         let directory = &self.shared.directory;
         let asked = keys.iter().map(|&(domain, key)| {
-            Ok(Asked { id: directory.domain(domain)?, domain, key, hash: KeyHash::of(domain, key) })
+            Ok(Asked { id: directory.domain_of(domain, [key])?, domain, key, hash: KeyHash::of(domain, key) })
         });
         let asked: Vec<Asked<'_>> = asked.collect::<Result<_, Error>>()?;
         let counters = &self.shared.counters;
@@ -192,7 +192,8 @@ impl View {
             let found = self.version.find(nodes, leaf.as_bytes(), self.at, self.shared.counters.mine())?;
             let owner = found.and_then(|((_, owner), _)| owner).unwrap_or_default();
             let Some((id, key)) = decode_owner(&owner) else { return Ok(false) };
-            let Some(domain) = config.domains.get(id.index()) else { return Ok(false) };
+            let domain = config.domains.get(id.index()).filter(|domain| domain.check_key(key).is_ok());
+            let Some(domain) = domain else { return Ok(false) };
             let Some(value) = self.get(&domain.name, key)? else { return Ok(false) };
             leaves.push(*hash, Entry { domain: domain.name.clone(), key: key.to_vec(), value });
         }

@@ -15,7 +15,7 @@ use icecore_segments::frame::Kind;
 use icecore_segments::step::BlockNumber;
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::domain::{Domain, DomainId, root_height, root_key};
+use crate::domain::{Domain, DomainId, RootRow, root_height, root_key};
 use crate::error::{Error, one_line};
 use crate::follow::Follower;
 use crate::info::SegmentInfo;
@@ -290,7 +290,7 @@ impl Reader {
     /// One filter page per segment; for each segment that has the key, an index page and the pages of its versions.
     pub fn history(&self, domain: &str, key: &[u8]) -> Result<Vec<Change>, Error> {
         let version = self.shared.version();
-        let domain = self.shared.directory.domain(domain)?;
+        let domain = self.shared.directory.domain_of(domain, [key])?;
         let found = version.history(domain, key, self.shared.counters.mine())?;
         Ok(found.into_iter().map(|(block, value)| Change { block, value }).collect())
     }
@@ -354,14 +354,14 @@ impl View {
     /// # Cost
     /// From memory none; else a filter page per segment down to the one that has the key, there an index page and a data page.
     pub fn get(&self, domain: &str, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let domain = self.shared.directory.domain(domain)?;
+        let domain = self.shared.directory.domain_of(domain, [key])?;
         let found = self.version.find(domain, key, self.at, self.shared.counters.mine())?;
         Ok(found.and_then(|((_, value), _)| value))
     }
 
     /// The version that answers for a key, deletions included, and where it was found.
     pub fn lookup(&self, domain: &str, key: &[u8]) -> Result<Option<Lookup>, Error> {
-        let domain = self.shared.directory.domain(domain)?;
+        let domain = self.shared.directory.domain_of(domain, [key])?;
         let found = self.version.find(domain, key, self.at, self.shared.counters.mine())?;
         Ok(found.map(|((block, value), origin)| {
             let source = match origin {
@@ -377,7 +377,7 @@ impl View {
     /// The values of many keys, in the order asked. Pages are planned first and fetched together, so that a cold call
     /// keeps the disk busy.
     pub fn multi_get(&self, domain: &str, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        let domain = self.shared.directory.domain(domain)?;
+        let domain = self.shared.directory.domain_of(domain, keys.iter().copied())?;
         self.version.multi_get(domain, keys, self.at, self.shared.counters.mine())
     }
 
@@ -411,7 +411,7 @@ impl Version {
         }
         let scan = Scan::all().to_included(&root_key(at)).backward();
         let newest = Entries::new(self, DomainId::ROOTS, &scan, at)?.next().transpose()?;
-        Ok(newest.and_then(|(key, value)| Some((root_height(&key)?, Root(value.try_into().ok()?)))))
+        Ok(newest.and_then(|(key, value)| Some((root_height(&key)?, RootRow::decode(&value)?.root))))
     }
 
     pub(crate) fn root(&self, at: BlockNumber) -> Result<Root, Error> {
@@ -425,14 +425,28 @@ impl Directory {
     /// # Errors
     /// [`Error::UnknownDomain`] with the names there are.
     pub(crate) fn domain(&self, name: &str) -> Result<DomainId, Error> {
-        match self.config.declared_ids().find(|(_, domain)| domain.name == name) {
-            Some((id, _)) => Ok(id),
-            None => {
-                let declared = self.config.declared();
-                let names: Vec<_> = declared.iter().map(|domain| domain.name.as_str()).collect();
-                Err(Error::UnknownDomain { name: name.to_owned(), declared: names.join(", ") })
-            }
-        }
+        self.declared(name).map(|(id, _)| id)
+    }
+
+    /// The number of a declared domain that can have these keys.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDomain`]; [`Error::KeyLength`].
+    pub(crate) fn domain_of<'k>(
+        &self,
+        name: &str,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+    ) -> Result<DomainId, Error> {
+        let (id, domain) = self.declared(name)?;
+        keys.into_iter().try_for_each(|key| domain.check_key(key))?;
+        Ok(id)
+    }
+
+    fn declared(&self, name: &str) -> Result<(DomainId, &Domain), Error> {
+        self.config.declared_ids().find(|(_, domain)| domain.name == name).ok_or_else(|| {
+            let names: Vec<_> = self.config.declared().iter().map(|domain| domain.name.as_str()).collect();
+            Error::UnknownDomain { name: name.to_owned(), declared: names.join(", ") }
+        })
     }
 }
 

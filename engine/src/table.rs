@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use icecore_segments::step::{BlockNumber, Step};
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use crate::domain::{DomainId, root_height, root_key};
+use crate::compare::digest;
+use crate::domain::{DomainId, RootRow, root_height, root_key};
 use crate::node_table::{NodeTable, bytes_of};
 use crate::nodes::NodeVersion;
 use crate::options::Config;
@@ -187,7 +188,7 @@ impl StepTable {
     }
 }
 
-/// Adds a block to the table of its step, which it returns. `changes` are ordered by domain.
+/// Adds a block to the table of its step, which it returns. `changes` are ordered by domain, then key.
 pub(crate) fn add_block<'t>(
     tables: &'t mut Vec<Arc<StepTable>>,
     config: &Config,
@@ -204,7 +205,8 @@ pub(crate) fn add_block<'t>(
         let changes = group.iter().map(|change| (change.key, change.value));
         table.add(DomainId(group[0].domain), height, changes);
     }
-    table.add(DomainId::ROOTS, height, std::iter::once((&root_key(height)[..], Some(&root[..]))));
+    let row = RootRow::encode(root, digest(changes));
+    table.add(DomainId::ROOTS, height, std::iter::once((&root_key(height)[..], Some(&row[..]))));
     table
 }
 

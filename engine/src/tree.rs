@@ -13,7 +13,7 @@ use icecore_hot::{Batch, Changed, HotTree, KeyHash, Root, Undo, value_hash};
 use icecore_segments::step::BlockNumber;
 
 use crate::core::{Core, State};
-use crate::domain::{DomainId, root_height, root_key};
+use crate::domain::{DomainId, RootRow, root_height, root_key};
 use crate::error::Error;
 use crate::load::Built;
 use crate::nodes::{NodeKey, NodeValue, NodeVersion, ROW_SPACING, encode_owner};
@@ -283,14 +283,12 @@ impl StepTable {
         changes.sort_by_key(|(block, _)| *block);
         let mut rest = changes.as_slice();
         for (key, versions) in self.keys(DomainId::ROOTS).iter() {
-            let root = versions.last().and_then(|(_, root)| root.as_deref());
-            let (Some(height), Some(Ok(root))) = (root_height(key), root.map(TryInto::try_into)) else {
-                continue;
-            };
+            let row = versions.last().and_then(|(_, row)| RootRow::decode(row.as_deref()?));
+            let (Some(height), Some(row)) = (root_height(key), row) else { continue };
             let of_block = rest.partition_point(|(block, _)| *block <= height);
             let block: Vec<_> = rest[..of_block].iter().map(|(_, change)| *change).collect();
             rest = &rest[of_block..];
-            show(height, Root(root), &block)?;
+            show(height, row.root, &block)?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use icecore_segments::EntrySource;
 use icecore_segments::step::{BlockNumber, Step, StepRange};
 
 use crate::core::{Core, FileChange, State};
-use crate::domain::{DomainId, root_height};
+use crate::domain::{DomainId, RootRow, root_height};
 use crate::error::Error;
 use crate::live::LiveSegment;
 use crate::manifest::DensityRule;
@@ -124,7 +124,9 @@ impl Core {
                         entry.value.load().map_err(|e| file.error(e))?.map(std::borrow::Cow::into_owned);
                     let block = blocks.entry(entry.block).or_default();
                     match (segment.record.domain, value) {
-                        (DomainId::ROOTS, Some(root)) => block.root = root.try_into().unwrap_or_default(),
+                        (DomainId::ROOTS, Some(row)) => {
+                            block.root = RootRow::decode(&row).map(|row| row.root.0).unwrap_or_default();
+                        }
                         (domain, value) => block.changes.push((domain, entry.key.to_vec(), value)),
                     }
                 }

@@ -91,6 +91,11 @@ fn about_archives() -> Vec<(Error, &'static str, ErrorKind)> {
         ),
         (Error::RootMissing { block: 7 }, "no root recorded for block 7", ErrorKind::Corrupt),
         (
+            Error::DigestMismatch { block: 7 },
+            "the changes of block 7 are not those that were recorded",
+            ErrorKind::Corrupt,
+        ),
+        (
             Error::Poisoned { since: "cannot sync /a/wal/1.wal".to_owned(), cause: ErrorKind::Environment },
             "writes are refused since an earlier failure: cannot sync /a/wal/1.wal",
             ErrorKind::Closed,
@@ -116,6 +121,11 @@ fn about_calls() -> Vec<(Error, &'static str, ErrorKind)> {
             ErrorKind::OutOfRange,
         ),
         (Error::NotRising { head: 8, got: 8 }, "block 8 does not rise above the head 8", ErrorKind::Misuse),
+        (
+            Error::KeyLength { domain: "kv".to_owned(), expected: 20, found: 19 },
+            "a key of domain kv has 20 bytes, this one has 19",
+            ErrorKind::Misuse,
+        ),
         (
             Error::UnknownDomain { name: "cod\n".to_owned(), declared: "kv, code".to_owned() },
             "unknown domain \"cod\\n\", declared: kv, code",

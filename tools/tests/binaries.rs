@@ -192,3 +192,50 @@ fn a_trial_run_of_the_hot_layer_has_every_figure_of_its_goals() {
     ];
     assert_eq!(goals, expected);
 }
+
+/// The command, which belongs to another package: built where it is not there yet.
+fn icecore() -> std::path::PathBuf {
+    let beside = Path::new(env!("CARGO_BIN_EXE_icecore-gen")).with_file_name("icecore");
+    if !beside.exists() {
+        let folder = beside.parent().and_then(Path::parent).unwrap();
+        run(env!("CARGO"), &["build", "-p", "icecore-cli", "--target-dir", folder.to_str().unwrap()]);
+        return folder.join("debug/icecore");
+    }
+    beside
+}
+
+#[test]
+fn the_examples_of_the_generator_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let line =
+        r#"{"block":1,"address":"0x00000961ef480eb55e80d19ad83579a64c007002","field":"nonce","value":"0x1"}"#;
+    fs::write(folder.path().join("changes.jsonl.zst"), line).unwrap();
+    let folders = [Path::new(env!("CARGO_BIN_EXE_icecore-gen")), &icecore()]
+        .map(|file| file.parent().unwrap().to_owned());
+    let path = std::env::join_paths(
+        folders.into_iter().chain(std::env::split_paths(&std::env::var("PATH").unwrap())),
+    );
+    let help = String::from_utf8(run(env!("CARGO_BIN_EXE_icecore-gen"), &["--help"]).stdout).unwrap();
+    let (_, examples) = help.split_once("Examples:\n").unwrap();
+    let examples = examples.replace("\\\n", " ");
+    assert_eq!(examples.lines().count(), 4, "{examples}");
+    for example in examples.lines() {
+        // As large as it need be here; the file above is not compressed.
+        let small = example.replace("5000000", "1000").replace("--blocks 1000", "--blocks 20");
+        let small = small
+            .replace("--times 50", "--times 3")
+            .replace("zstd -dc", "cat")
+            .replace("--shape text", "--shape text --blocks 20");
+        let ran = Command::new("bash")
+            .args(["-c", &format!("set -o pipefail; {small}")])
+            .current_dir(&folder)
+            .env("PATH", path.as_ref().unwrap())
+            .output()
+            .unwrap();
+        assert!(ran.status.success(), "{example}: {}", String::from_utf8_lossy(&ran.stderr));
+    }
+    for (name, blocks) in [("text.ice", 20), ("chain.ice", 20), ("eth.ice", 3)] {
+        let archive = icecore::Reader::open(folder.path().join(name)).unwrap();
+        assert_eq!(archive.range(), Some((1, blocks)), "{name}");
+    }
+}

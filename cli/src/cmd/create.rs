@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use icecore::{Archive, Options};
+use icecore::{Archive, Domain, Options};
 use serde_json::json;
 
 use crate::exit::{Exit, Outcome};
@@ -23,14 +23,14 @@ from the whole state. Short periods cost time and space at every block.
 
 Examples:
   icecore create chain.ice --domain kv
-  icecore create chain.ice --domain accounts --domain storage \\
+  icecore create chain.ice --domain accounts:20 --domain storage:52 \\
       --blocks-per-step 4096 --reorg-window 128 --snapshot-every 256")]
 pub(crate) struct Args {
     /// The directory; must not exist or be empty
     dir: PathBuf,
-    /// A domain: a keyspace of its own. At least one
-    #[arg(long = "domain", short, value_name = "NAME", required = true, num_args = 1..)]
-    domains: Vec<String>,
+    /// A domain: a keyspace of its own, with keys of any length or of so many bytes. At least one
+    #[arg(long = "domain", short, value_name = "NAME[:BYTES]", required = true, num_args = 1..)]
+    domains: Vec<Declared>,
     #[command(flatten)]
     shape: Shape,
     /// Tell what was made as JSON
@@ -50,6 +50,29 @@ pub(crate) struct Shape {
     /// Make the first block of every N heights a snapshot, or `off` [default: off]
     #[arg(long, value_name = "N")]
     pub(crate) snapshot_every: Option<Every>,
+}
+
+/// A domain as it is declared on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Declared(pub(crate) Domain);
+
+impl FromStr for Declared {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((name, len)) = text.split_once(':') else { return Ok(Self(Domain::new(text))) };
+        let len = len.parse().map_err(|_| "NAME:BYTES needs the length of the keys in bytes".to_owned())?;
+        Ok(Self(Domain::new(name).key_len(len)))
+    }
+}
+
+/// The names of domains, for people.
+pub(crate) fn names(domains: &[Domain]) -> String {
+    let shown = domains.iter().map(|domain| match domain.key_len {
+        Some(len) => format!("{}:{len}", domain.name),
+        None => domain.name.clone(),
+    });
+    shown.collect::<Vec<_>>().join(", ")
 }
 
 /// A period in blocks, or none.
@@ -86,8 +109,8 @@ impl Shape {
     }
 
     /// The options of an archive with these domains.
-    pub(crate) fn options<'a>(&self, domains: impl IntoIterator<Item = &'a str>) -> Options {
-        let mut options = domains.into_iter().fold(Options::new(), Options::domain);
+    pub(crate) fn options(&self, domains: impl IntoIterator<Item = Domain>) -> Options {
+        let mut options = domains.into_iter().fold(Options::new(), Options::declare);
         if let Some(blocks) = self.blocks_per_step {
             options = options.blocks_per_step(blocks);
         }
@@ -102,19 +125,20 @@ impl Shape {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let options = args.shape.options(args.domains.iter().map(String::as_str));
+    let options = args.shape.options(args.domains.iter().map(|declared| declared.0.clone()));
     let archive = Archive::create(&args.dir, options)?;
     let reader = archive.reader();
     let (step, window) = (reader.blocks_per_step(), reader.reorg_window());
     let every = reader.snapshot_period();
+    let listed: Vec<_> = reader.domains().iter().map(|domain| domain.name.as_str()).collect();
     let mut out = Out::new();
     if args.json {
         out.json(&json!({
-            "dir": args.dir, "domains": args.domains, "blocks_per_step": step, "reorg_window": window,
+            "dir": args.dir, "domains": listed, "blocks_per_step": step, "reorg_window": window,
             "snapshot_every": every,
         }))?;
     } else {
-        let domains = args.domains.join(", ");
+        let domains = names(reader.domains());
         out.line(format_args!(
             "{}: domains {domains}; {step} blocks a step, {window} in the reorg window; snapshots: {}",
             args.dir.display(),

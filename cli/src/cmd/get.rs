@@ -4,13 +4,16 @@ use icecore::{Lookup, Source};
 use serde_json::json;
 
 use crate::ask::Question;
-use crate::encoding::RULE;
+use crate::encoding::{RULE, quoted};
 use crate::exit::{Exit, Outcome};
+use crate::number::HEIGHT_FORMS;
 use crate::print::Out;
 
 /// Print the value of a key at a block. Exit code 1: the key is absent there.
 #[derive(clap::Args)]
 #[command(after_help = format!("{RULE}
+
+{HEIGHT_FORMS}
 
 Examples:
   icecore get chain.ice alice                    at the newest block
@@ -39,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let asked = args.question.open()?;
     let domain = asked.domain(args.question.domain.as_deref())?;
     let view = asked.view(args.question.at)?;
-    let found: Option<Lookup> = view.lookup(domain, &asked.bytes("key", &args.key)?)?;
+    let found: Option<Lookup> = view.lookup(domain, &asked.key(domain, &args.key)?)?;
     let face = asked.face(Some(&args.key));
     let value = found.as_ref().and_then(|found| found.change.value.as_deref());
     let mut out = Out::new();
@@ -56,12 +59,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
         if args.raw {
             out.with(|out| out.write_all(value))?;
         } else {
-            out.line(face.show(value))?;
+            out.line(face.line(value))?;
         }
     }
     out.flush()?;
     if value.is_none() && !args.question.json {
-        eprintln!("icecore: {:?} has no value in {domain} at block {}", args.key, view.block());
+        eprintln!("icecore: {} has no value in {domain} at block {}", quoted(&args.key), view.block());
     }
     Ok(if value.is_some() { Exit::Done } else { Exit::No })
 }

@@ -7,12 +7,15 @@ use serde_json::json;
 use crate::ask::Asked;
 use crate::encoding::{Encoding, RULE};
 use crate::exit::{Exit, Outcome};
+use crate::number::{HEIGHT_FORMS, Height};
 use crate::print::Out;
 
 /// Print all versions of a key, newest first: the block that wrote it, a tab, the value or `-` for a deletion.
 /// Exit code 1: the key has no version.
 #[derive(clap::Args)]
 #[command(after_help = format!("{RULE}
+
+{HEIGHT_FORMS}
 
 Examples:
   icecore history chain.ice alice
@@ -27,8 +30,8 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "NAME")]
     domain: Option<String>,
     /// Only versions that block N can see; all where it is left out
-    #[arg(long, short, value_name = "N")]
-    at: Option<u64>,
+    #[arg(long, short, value_name = "N", allow_hyphen_values = true)]
+    at: Option<Height>,
     /// How keys and values are written
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     encoding: Encoding,
@@ -40,7 +43,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Outcome {
     let asked = Asked::open(&args.dir, args.encoding)?;
     let domain = asked.domain(args.domain.as_deref())?;
-    let key = asked.bytes("key", &args.key)?;
+    let key = asked.key(domain, &args.key)?;
     let face = asked.face(Some(&args.key));
     let up_to = match args.at {
         Some(at) => asked.view(Some(at))?.block(),
@@ -55,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         out.json(&json!({ "versions": list }))?;
     } else {
         for version in &versions {
-            let value = version.value.as_deref().map_or_else(|| "-".to_owned(), |value| face.show(value));
+            let value = version.value.as_deref().map_or_else(|| "-".to_owned(), |value| face.line(value));
             out.line(format_args!("{}\t{value}", version.block))?;
         }
     }

@@ -6,18 +6,23 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
 
-use icecore::{Archive, Durability, Error, Maintenance, MergeOptions, OpenOptions, ReindexRule, Root, Scan};
+use icecore::{
+    Archive, BlockWriter, Comparison, Difference, Domain, Durability, Error, Maintenance, MergeOptions,
+    OpenOptions, ReindexRule, Root, Scan, View, Written,
+};
 use indicatif::ProgressBar;
 use serde_json::json;
 
-use super::create::{Every, Shape};
+use super::create::{Declared, Every, Shape, names};
 use super::tell_repairs;
-use crate::encoding::{Encoding, hex};
-use crate::exit::{Exit, Failure, Outcome};
+use crate::encoding::{Encoding, Face, brief, hex};
+use crate::exit::{Exit, Failure, Outcome, note};
 use crate::input::{
-    Block, Blocks, ETHEREUM_DOMAINS, EthChanges, Format, FormatName, GethDiff, Jsonl, LIMITS, Lines,
+    Block, ETHEREUM_DOMAINS, EthChanges, FormatName, GethDiff, Inputs, Jsonl, LIMITS, Meter, NewFormat,
+    STORAGE,
 };
-use crate::input::{Meter, STORAGE};
+use crate::keys::KeyShape;
+use crate::number;
 use crate::print::{Out, count, plural};
 use crate::progress::{self, Bars};
 
@@ -33,7 +38,7 @@ const GROUP_BLOCKS: u32 = 64;
 pub(crate) struct Args {
     /// The archive
     dir: PathBuf,
-    /// Files of changes in order; `-` is standard input
+    /// Files of changes, merged by block: they may follow each other or have parts of the same blocks; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// What the lines are
@@ -43,15 +48,15 @@ pub(crate) struct Args {
     #[arg(long, short)]
     create: bool,
     /// With --create: the domains [default: kv for jsonl; balance, nonce, code and storage for the Ethereum formats]
-    #[arg(long = "domain", short, value_name = "NAME", requires = "create", num_args = 1..)]
-    domains: Vec<String>,
+    #[arg(long = "domain", short, value_name = "NAME[:BYTES]", requires = "create", num_args = 1..)]
+    domains: Vec<Declared>,
     #[command(flatten)]
     shape: Shape,
     /// How keys and values of jsonl are written
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     encoding: Encoding,
-    /// Number the bare replies of geth-diff from here on, instead of by their "id"
-    #[arg(long, value_name = "N")]
+    /// Number the bare replies of geth-diff from here on, in the order of the files
+    #[arg(long, value_name = "N", value_parser = number::whole)]
     first_block: Option<u64>,
     /// When blocks are safe from a power loss: block (each before the next), group or group:N (every N, else every 64), relaxed
     /// (when a step ends). A killed process loses nothing in any case
@@ -86,15 +91,20 @@ Formats, a JSON object a line, blocks rising; plain, zstd or gzip:
     or as {{\"block\":N,\"response\":reply}}, into the same domains. Transactions
     are folded into one change of the block: the last write wins, a slot that
     only `pre` has is cleared, an account that only `pre` has is destroyed,
-    one that only `post` has is born with zeros. A bare reply does not name
-    its block: its \"id\" is taken for it, or --first-block N numbers them.
+    one that only `post` has is born with zeros. A bare reply does not say
+    which block it is of: --first-block N numbers them in order.
 
 {LIMITS}
 
+Several files of one call are merged by block: exporters write one file for
+balances and one for storage. A key that two of them give different values in
+one block is an error.
+
 A block that is cut off or has a bad line is not taken: the command stops with
-file, line and reason and exit code 2; the blocks before it stay. Blocks up to
-the head of the archive are passed over, so the same command given again, or
-given after a kill, goes on where it stopped.
+file, line and reason and exit code 2; the blocks before it stay. A block that
+is in the archive is compared with it and passed over where it is the same, so
+the same command given again, or given after a kill, goes on where it stopped.
+Where it is not, the command stops with the first block that differs.
 
 Examples:
   icecore ingest chain.ice changes.jsonl --format jsonl --create
@@ -131,30 +141,34 @@ struct Tally {
     blocks: u64,
     changes: u64,
     skipped: u64,
+    /// Of these, blocks of which the archive may have more.
+    contained: u64,
+    /// Of these, blocks that pruning took.
+    pruned: u64,
     root: Option<Root>,
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
     check(&args)?;
-    let archive = open(&args)?;
+    let present = open_present(&args)?;
+    let domains =
+        present.as_ref().map_or_else(|| declared(&args), |archive| archive.reader().domains().to_vec());
+    check_domains(&domains, args.format)?;
+    let head = present.as_ref().and_then(|archive| archive.reader().head());
+    let stopped = |failure| Failure::Stopped { cause: Box::new(failure), head };
+    // Before an archive is made: a mistyped name must not leave an empty one.
+    let (inputs, meter) = open_inputs(&args, &domains).map_err(stopped)?;
+    let archive = present.map_or_else(|| create(&args, domains), Ok)?;
     archive.report_to(Arc::new(Bars::new()));
     tell_repairs(&archive);
     let names: Vec<String> = match args.format {
         FormatName::Jsonl => archive.reader().domains().iter().map(|domain| domain.name.clone()).collect(),
         FormatName::EthChanges | FormatName::GethDiff => ETHEREUM_DOMAINS.map(str::to_owned).to_vec(),
     };
-    check_domains(&archive, &names, args.format)?;
-    let format: Box<dyn Format> = match args.format {
-        FormatName::Jsonl => Box::new(Jsonl::new(names.clone(), args.encoding)),
-        FormatName::EthChanges => Box::new(EthChanges),
-        FormatName::GethDiff => Box::new(GethDiff::new(args.first_block)),
-    };
     let bar = progress::input(size_of(&args.files));
-    let lines = Lines::of(args.files);
-    let meter = lines.meter();
     let started = Instant::now();
     let mut tally = Tally::default();
-    let blocks = parse_ahead(Blocks::new(lines, format));
+    let blocks = parse_ahead(inputs);
     let shown = Shown { bar: &bar, meter: &meter, started };
     let ingested = commit_all(&archive, &names, blocks, &mut tally, &shown);
     bar.finish_and_clear();
@@ -163,16 +177,34 @@ pub(crate) fn run(args: Args) -> Outcome {
     let root = tally.root.map_or_else(|| archive.reader().latest().and_then(|view| view.root()).ok(), Some);
     // Syncs what was committed also where the input was bad.
     let closed = archive.close();
-    if let Err(failure) = ingested {
-        return Err(Failure::Stopped { cause: Box::new(failure), head });
+    match ingested {
+        Ok(()) => {}
+        // Given again it would stop at the same block.
+        Err(conflict @ Failure::Conflict { .. }) => return Err(conflict),
+        Err(failure) => return Err(Failure::Stopped { cause: Box::new(failure), head }),
     }
     closed?;
+    tell_unknown(&tally);
     summarise(&tally, head, root, started.elapsed().as_secs_f64(), args.json)
+}
+
+/// Opens the inputs and reads their first lines.
+fn open_inputs(args: &Args, domains: &[Domain]) -> Result<(Inputs, Meter), Failure> {
+    let (shapes, encoding, first_block) = (KeyShape::all(domains), args.encoding, args.first_block);
+    let new_format: NewFormat = match args.format {
+        FormatName::Jsonl => Box::new(move || Box::new(Jsonl::new(shapes.clone(), encoding))),
+        FormatName::EthChanges => Box::new(|| Box::new(EthChanges)),
+        FormatName::GethDiff => Box::new(move || Box::new(GethDiff::new(first_block))),
+    };
+    let meter = Meter::default();
+    // Numbered replies have no other order than that of the files.
+    let in_order = first_block.is_some();
+    Ok((Inputs::open(args.files.clone(), in_order, new_format, meter.clone())?, meter))
 }
 
 /// Parses beside the commits. The thread is not waited for: after a failed commit it may still hang on a pipe that
 /// nobody closes.
-fn parse_ahead(blocks: Blocks) -> Receiver<Result<Block, Failure>> {
+fn parse_ahead(blocks: Inputs) -> Receiver<Result<Block, Failure>> {
     let (sender, receiver) = sync_channel(AHEAD_MAX);
     std::thread::spawn(move || {
         for block in blocks {
@@ -197,34 +229,43 @@ fn check(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-fn open(args: &Args) -> Result<Archive, Failure> {
-    let threads = std::thread::available_parallelism();
-    let options = OpenOptions::new()
-        .durability(args.sync.0)
-        .maintenance(if args.no_merge { Maintenance::EmitOnly } else { Maintenance::Background })
-        .parallelism(threads.map_or(icecore::Parallelism::Off, icecore::Parallelism::Threads));
-    match Archive::open(&args.dir, options) {
-        Err(Error::NotAnArchive { .. }) if args.create => {
-            let declared = args.domains.iter().map(String::as_str);
-            let needed = args.format.domains().iter().copied();
-            let archive = Archive::create(
-                &args.dir,
-                if args.domains.is_empty() {
-                    args.shape.options(needed)
-                } else {
-                    args.shape.options(declared)
-                },
-            )?;
-            // Creating opens with options of its own.
-            archive.close()?;
-            Ok(Archive::open(&args.dir, options)?)
-        }
+/// The archive, where there is one.
+fn open_present(args: &Args) -> Result<Option<Archive>, Failure> {
+    match Archive::open(&args.dir, options(args)) {
+        Err(Error::NotAnArchive { .. }) if args.create => Ok(None),
         opened => {
             let archive = opened?;
             check_shape(&archive, args)?;
-            Ok(archive)
+            Ok(Some(archive))
         }
     }
+}
+
+fn options(args: &Args) -> OpenOptions {
+    let threads = std::thread::available_parallelism();
+    OpenOptions::new()
+        .durability(args.sync.0)
+        .maintenance(if args.no_merge { Maintenance::EmitOnly } else { Maintenance::Background })
+        .parallelism(threads.map_or(icecore::Parallelism::Off, icecore::Parallelism::Threads))
+}
+
+/// The domains of an archive that is yet to be made.
+fn declared(args: &Args) -> Vec<Domain> {
+    let of_format = args.format.domains();
+    if args.domains.is_empty() {
+        return of_format.iter().map(|name| args.format.declare(name)).collect();
+    }
+    let declared = args.domains.iter().map(|declared| match declared.0.key_len {
+        None if of_format.contains(&declared.0.name.as_str()) => args.format.declare(&declared.0.name),
+        _ => declared.0.clone(),
+    });
+    declared.collect()
+}
+
+fn create(args: &Args, domains: Vec<Domain>) -> Result<Archive, Failure> {
+    // Creating opens with options of its own.
+    Archive::create(&args.dir, args.shape.options(domains))?.close()?;
+    Ok(Archive::open(&args.dir, options(args))?)
 }
 
 /// What was fixed at creation cannot be asked for differently later.
@@ -254,23 +295,29 @@ fn check_shape(archive: &Archive, args: &Args) -> Result<(), Failure> {
         }
         _ => {}
     }
-    let there: Vec<_> = reader.domains().iter().map(|domain| domain.name.clone()).collect();
-    if !args.domains.is_empty() && args.domains != there {
-        return differs("--domain", args.domains.join(", "), there.join(", "));
+    let there = reader.domains();
+    let fits = |asked: &Declared, there: &Domain| {
+        asked.0.name == there.name && asked.0.key_len.is_none_or(|len| there.key_len == Some(len))
+    };
+    let all_fit =
+        args.domains.len() == there.len() && args.domains.iter().zip(there).all(|(a, b)| fits(a, b));
+    if !args.domains.is_empty() && !all_fit {
+        let asked: Vec<_> = args.domains.iter().map(|declared| declared.0.clone()).collect();
+        return differs("--domain", names(&asked), names(there));
     }
     Ok(())
 }
 
-fn check_domains(archive: &Archive, needed: &[String], format: FormatName) -> Result<(), Failure> {
-    let there: Vec<_> = archive.reader().domains().iter().map(|domain| domain.name.clone()).collect();
-    if needed.iter().all(|name| there.contains(name)) {
+fn check_domains(domains: &[Domain], format: FormatName) -> Result<(), Failure> {
+    let is_there = |name: &str| domains.iter().any(|domain| domain.name == name);
+    if format == FormatName::Jsonl || format.domains().iter().all(|name| is_there(name)) {
         return Ok(());
     }
-    let format = if format == FormatName::EthChanges { "eth-changes" } else { "geth-diff" };
+    let name = if format == FormatName::EthChanges { "eth-changes" } else { "geth-diff" };
     Err(Failure::usage(format!(
-        "the format {format} needs the domains {}; the archive has {}",
-        needed.join(", "),
-        there.join(", ")
+        "the format {name} needs the domains {}; the archive has {}",
+        format.domains().join(", "),
+        names(domains)
     )))
 }
 
@@ -310,15 +357,62 @@ fn commit_all(
     for block in blocks {
         let block = block?;
         if head.is_some_and(|head| block.height <= head) {
-            tally.skipped += 1;
+            pass_over(archive, names, &block, tally)?;
         } else {
-            tally.root = Some(commit(archive, names, &block)?);
+            tally.root = Some(gather(archive, names, &block)?.commit()?);
             tally.blocks += 1;
             tally.changes += block.changes.len() as u64;
         }
         shown.update(block.height, tally);
     }
     Ok(())
+}
+
+/// Passes over a block that is in the archive, where it is the same.
+fn pass_over(archive: &Archive, names: &[String], block: &Block, tally: &mut Tally) -> Result<(), Failure> {
+    let conflict = |reason| Err(Failure::Conflict { block: block.height, reason });
+    match gather(archive, names, block)?.compare()? {
+        Comparison::Same => {}
+        Comparison::Contained => tally.contained += 1,
+        Comparison::NotHeld => tally.pruned += 1,
+        Comparison::NoBlock => {
+            return conflict("the archive has no block of this height, but later ones".to_owned());
+        }
+        Comparison::Different(difference) => return conflict(told(names, block, &difference)),
+    }
+    tally.skipped += 1;
+    Ok(())
+}
+
+/// What differs, and where it stands in the input.
+fn told(names: &[String], block: &Block, difference: &Difference) -> String {
+    let written = |written: &Written| match written {
+        Written::Nothing => "no change of it".to_owned(),
+        Written::Deletion => "a deletion".to_owned(),
+        Written::Value(value) => brief(value),
+    };
+    let key = Face::Readable.line(&difference.key);
+    let domain = names.iter().position(|name| *name == difference.domain);
+    let place = block.place_of(domain.unwrap_or(usize::MAX), &difference.key);
+    let (given, held) = (written(&difference.given), written(&difference.held));
+    format!("key {key} of {}: {given} in {place}, {held} in the archive", difference.domain)
+}
+
+/// Says what was passed over without being compared in full.
+fn tell_unknown(tally: &Tally) {
+    if tally.contained > 0 {
+        let blocks = plural(tally.contained, "block");
+        note(format_args!(
+            "of {blocks} all changes are in the archive, but whether it has others there is not known: they were written \
+             by an earlier version, or pruning dropped some"
+        ));
+    }
+    if tally.pruned > 0 {
+        let blocks = plural(tally.pruned, "block");
+        note(format_args!(
+            "{blocks} below the first that the archive keeps were passed over and not compared"
+        ));
+    }
 }
 
 /// Finishes what the archive does beside the ingest, so that what it leaves does not hang on how fast either was.
@@ -329,10 +423,12 @@ fn tidy(archive: &Archive) -> Result<(), Failure> {
     Ok(())
 }
 
-fn commit(archive: &Archive, names: &[String], block: &Block) -> Result<Root, Error> {
-    let mut writer = archive.begin(block.height)?;
-    if !block.changes.wiped().is_empty() && archive.reader().head().is_some() {
-        let view = archive.reader().latest()?;
+/// Puts the changes of a block together.
+fn gather<'a>(archive: &'a Archive, names: &[String], block: &Block) -> Result<BlockWriter<'a>, Error> {
+    let mut writer = archive.gather(block.height);
+    if !block.changes.wiped().is_empty()
+        && let Some(view) = state_before(archive, block.height)?
+    {
         for address in block.changes.wiped() {
             for slot in view.scan(&names[STORAGE], &Scan::prefix(address))? {
                 writer.delete(&names[STORAGE], &slot?.0)?;
@@ -345,7 +441,15 @@ fn commit(archive: &Archive, names: &[String], block: &Block) -> Result<Root, Er
             None => writer.delete(&names[domain], key)?,
         }
     }
-    writer.commit()
+    Ok(writer)
+}
+
+/// The state that a block is written on: the newest, or for a block that is in the archive that of the block before it.
+fn state_before(archive: &Archive, height: u64) -> Result<Option<View>, Error> {
+    match (archive.reader().range(), height.checked_sub(1)) {
+        (Some((first, head)), Some(before)) if first <= before => archive.at(before.min(head)).map(Some),
+        _ => Ok(None),
+    }
 }
 
 fn summarise(tally: &Tally, head: Option<u64>, root: Option<Root>, seconds: f64, as_json: bool) -> Outcome {
@@ -357,6 +461,7 @@ fn summarise(tally: &Tally, head: Option<u64>, root: Option<Root>, seconds: f64,
             "blocks": tally.blocks,
             "changes": tally.changes,
             "blocks_skipped": tally.skipped,
+            "blocks_not_compared": tally.contained + tally.pruned,
             "head": head,
             "root": root,
             "seconds": seconds,
@@ -365,7 +470,7 @@ fn summarise(tally: &Tally, head: Option<u64>, root: Option<Root>, seconds: f64,
     } else {
         let skipped = match tally.skipped {
             0 => String::new(),
-            skipped => format!("; {} passed over, they were in already", plural(skipped, "block")),
+            skipped => format!("; {} passed over, the same are in already", plural(skipped, "block")),
         };
         out.line(format_args!(
             "{}, {} in {seconds:.2} s ({} changes/s){skipped}",

@@ -25,7 +25,7 @@ use std::path::Path;
 use clap::Subcommand;
 use icecore::{Archive, Maintenance, OpenOptions};
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, note};
 
 /// The verbs, in the order of `--help`.
 #[derive(Subcommand)]
@@ -107,6 +107,6 @@ fn open_for_upkeep(dir: &Path) -> Result<Archive, Failure> {
 /// Nothing is mended in silence.
 fn tell_repairs(archive: &Archive) {
     for file in archive.repairs() {
-        eprintln!("icecore: note: {file} was missing or damaged and has been built again");
+        note(format_args!("{file} was missing or damaged and has been built again"));
     }
 }

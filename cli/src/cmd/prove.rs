@@ -2,10 +2,12 @@
 
 use icecore::{Parallelism, ProofCost, ProofSource};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
-use crate::ask::Question;
+use crate::ask::{Asked, Question};
 use crate::encoding::{RULE, hex};
-use crate::exit::{Exit, Outcome};
+use crate::exit::{Exit, Failure, Outcome, note};
+use crate::number::{HEIGHT_FORMS, Height};
 use crate::print::{Out, count, plural};
 
 /// Write a proof of a key's value, or of its absence, at a block. Always JSON.
@@ -20,6 +22,8 @@ at any other block the Merkle tree is rebuilt from the whole state at the
 block. --cost tells which on standard error, and what was read.
 
 {RULE}
+
+{HEIGHT_FORMS}
 
 Examples:
   icecore prove chain.ice alice --at 17 > alice.json
@@ -36,8 +40,11 @@ pub(crate) struct Args {
 
 /// A proof as a document: everything that it says is checked against the root.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a proof")]
 pub(crate) struct Document {
+    /// That of the request, in answers of `icecore query`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) id: Option<Box<RawValue>>,
     /// The keyspace.
     pub(crate) domain: String,
     /// `0x` hex.
@@ -54,27 +61,38 @@ pub(crate) struct Document {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let asked = args.question.open()?;
-    let domain = asked.domain(args.question.domain.as_deref())?;
-    let view = asked.view(args.question.at)?;
-    let key = asked.bytes("key", &args.key)?;
+    let (document, cost) = prove(&asked, args.question.domain.as_deref(), &args.key, args.question.at)?;
+    if args.cost {
+        note(told(cost));
+    }
+    let mut out = Out::new();
+    out.json(&document)?;
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+/// The proof that is asked for.
+pub(crate) fn prove(
+    asked: &Asked,
+    domain: Option<&str>,
+    key: &str,
+    at: Option<Height>,
+) -> Result<(Document, ProofCost), Failure> {
+    let domain = asked.domain(domain)?;
+    let view = asked.view(at)?;
+    let key = asked.key(domain, key)?;
     let value = view.get(domain, &key)?;
     let (batch, cost) = view.prove_counted(&[(domain, &key)], Parallelism::Off)?;
-    if args.cost {
-        eprintln!("{}", told(cost));
-    }
-    let proof = &batch.proofs[0];
     let document = Document {
+        id: None,
         domain: domain.to_owned(),
         key: hex(&key),
         value: value.as_deref().map(hex),
         block: view.block(),
         root: hex(&view.root()?.0),
-        proof: hex(&proof.to_ics23_bytes()),
+        proof: hex(&batch.proofs[0].to_ics23_bytes()),
     };
-    let mut out = Out::new();
-    out.json(&document)?;
-    out.flush()?;
-    Ok(Exit::Done)
+    Ok((document, cost))
 }
 
 fn told(cost: ProofCost) -> String {

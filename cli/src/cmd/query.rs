@@ -9,12 +9,16 @@ use std::path::PathBuf;
 
 use icecore::ErrorKind;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
+use super::prove::{Document, prove};
 use super::scan::Bounds;
 use crate::ask::Asked;
 use crate::encoding::{Encoding, RULE};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::input::Lines;
+use crate::json;
+use crate::number::{HEIGHT_FORMS, Height};
 use crate::print::Out;
 
 /// Answer many questions, one JSON request and one JSON answer a line, in order.
@@ -30,11 +34,18 @@ Requests and answers:
       {{\"versions\":[[block,value|null],...]}} newest first
   {{\"root\":{{\"at\":17}}}}
       {{\"root\":\"0x...\"}}
+  {{\"prove\":{{\"domain\":\"kv\",\"key\":\"...\",\"at\":17}}}}
+      what `icecore prove` prints
 \"domain\" may be left out where the archive has one, \"at\" for the newest
-block. A request that cannot be answered gets {{\"error\":\"...\"}} on its line and
-the rest go on. Damage of the archive shows in the exit code too.
+block; \"at\" may also be \"latest\", -10 or \"0x11\". An \"id\" beside the request,
+any JSON, comes back first in its answer. A request that cannot be answered
+gets {{\"error\":\"...\"}} on its line and the rest go on. Damage of the archive
+shows in the exit code too. Requests that arrive later see the blocks that
+were committed meanwhile.
 
 {RULE}
+
+{HEIGHT_FORMS}
 
 Examples:
   echo '{{\"get\":{{\"key\":\"alice\",\"at\":17}}}}' | icecore query chain.ice
@@ -53,29 +64,44 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// One of the kinds of request, and what its answer is to be known by.
 #[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Request<'a> {
-    #[serde(borrow)]
-    Get(OfKey<'a>),
-    Scan(Range<'a>),
-    History(AllOfKey<'a>),
-    Root(Height),
+#[serde(deny_unknown_fields, expecting = "a request")]
+struct Request<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    get: Option<OfKey<'a>>,
+    #[serde(borrow, default)]
+    scan: Option<Range<'a>>,
+    #[serde(borrow, default)]
+    history: Option<AllOfKey<'a>>,
+    #[serde(default)]
+    root: Option<AtHeight>,
+    #[serde(borrow, default)]
+    prove: Option<OfKey<'a>>,
+}
+
+/// The `id` of a request that is not sound otherwise.
+#[derive(Deserialize)]
+struct Named<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with \"key\"")]
 struct OfKey<'a> {
     #[serde(borrow, default)]
     domain: Option<Cow<'a, str>>,
     #[serde(borrow)]
     key: Cow<'a, str>,
     #[serde(default)]
-    at: Option<u64>,
+    at: Option<Height>,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with \"key\"")]
 struct AllOfKey<'a> {
     #[serde(borrow, default)]
     domain: Option<Cow<'a, str>>,
@@ -84,7 +110,7 @@ struct AllOfKey<'a> {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct Range<'a> {
     #[serde(borrow, default)]
     domain: Option<Cow<'a, str>>,
@@ -97,16 +123,16 @@ struct Range<'a> {
     #[serde(default)]
     reverse: bool,
     #[serde(default)]
-    at: Option<u64>,
+    at: Option<Height>,
     #[serde(default)]
     limit: Option<usize>,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Height {
+#[serde(deny_unknown_fields, expecting = "an object")]
+struct AtHeight {
     #[serde(default)]
-    at: Option<u64>,
+    at: Option<Height>,
 }
 
 /// Why a request got no answer.
@@ -137,27 +163,45 @@ pub(crate) fn run(args: Args) -> Outcome {
     let mut out = Out::new();
     let mut broken = None;
     loop {
-        if !lines.has_line() {
+        // Whoever asks may wait for these answers before asking again, and meanwhile the archive may grow.
+        let is_batch_end = !lines.has_line();
+        if is_batch_end {
             out.flush()?;
         }
         let Some(line) = lines.next_line()? else { break };
+        if is_batch_end {
+            asked.refresh()?;
+        }
         let failure = match answer(&asked, line, &mut out) {
             Ok(()) => None,
             Err(Refusal::Output(error)) => return Err(Failure::Output(error)),
             Err(Refusal::Cut(failure)) => Some(failure),
             Err(Refusal::Told(failure)) => {
-                let text = serde_json::Value::from(failure.to_string());
-                out.with(|out| write!(out, "{{\"error\":{text}}}"))?;
+                let id = serde_json::from_slice::<Named>(line).ok().and_then(|named| named.id);
+                begin(id, &mut out).and_then(|()| error(&failure, &mut out)).map_err(Failure::Output)?;
                 Some(failure)
             }
         };
-        out.line("")?;
+        out.line("}")?;
         if let Some(failure) = failure.filter(is_fault) {
             broken.get_or_insert(failure);
         }
     }
     out.flush()?;
     broken.map_or(Ok(Exit::Done), Err)
+}
+
+/// Begins an answer.
+fn begin(id: Option<&RawValue>, out: &mut Out) -> io::Result<()> {
+    match id {
+        Some(id) => write!(out, "{{\"id\":{id},"),
+        None => out.write_all(b"{"),
+    }
+}
+
+/// The member of an answer that tells a failure.
+fn error(failure: &Failure, out: &mut Out) -> io::Result<()> {
+    write!(out, "\"error\":{}", serde_json::Value::from(failure.to_string()))
 }
 
 /// Whether the archive is at fault and not the request.
@@ -168,41 +212,64 @@ fn is_fault(failure: &Failure) -> bool {
     }
 }
 
-/// Writes the answer without its line end. Nothing is written before the first error can no longer happen, except
-/// in a scan, whose line then ends with the error.
+/// Writes the answer but for its last brace. Nothing is written before the first error can no longer happen, except in a
+/// scan, which then ends with the error.
 fn answer(asked: &Asked, line: &[u8], out: &mut Out) -> Result<(), Refusal> {
-    let request: Request =
-        serde_json::from_slice(line).map_err(|error| Failure::usage(format!("bad request: {error}")))?;
+    let request: Request = serde_json::from_slice(line)
+        .map_err(|error| Failure::usage(format!("bad request: {}", json::reason(&error))))?;
+    let id = request.id;
     match request {
-        Request::Get(OfKey { domain, key, at }) => {
-            let domain = asked.domain(domain.as_deref())?;
-            let value = asked.view(at)?.get(domain, &asked.bytes("key", &key)?)?;
-            let face = asked.face(Some(&key));
-            written(out.write_all(b"{\"value\":"))?;
-            written(face.write_json_value(value.as_deref(), out))?;
+        Request { get: Some(of), scan: None, history: None, root: None, prove: None, .. } => {
+            get(asked, &of, id, out)
         }
-        Request::Scan(range) => return scan(asked, &range, out),
-        Request::History(AllOfKey { domain, key }) => {
-            let domain = asked.domain(domain.as_deref())?;
-            let versions = asked.reader.history(domain, &asked.bytes("key", &key)?)?;
-            let face = asked.face(Some(&key));
-            written(out.write_all(b"{\"versions\":["))?;
-            for (idx, version) in versions.iter().enumerate() {
-                written(write!(out, "{}[{},", if idx == 0 { "" } else { "," }, version.block))?;
-                written(face.write_json_value(version.value.as_deref(), out))?;
-                written(out.write_all(b"]"))?;
-            }
-            written(out.write_all(b"]"))?;
+        Request { scan: Some(range), get: None, history: None, root: None, prove: None, .. } => {
+            scan(asked, &range, id, out)
         }
-        Request::Root(Height { at }) => {
-            let root = asked.view(at)?.root()?;
-            written(write!(out, "{{\"root\":\"{}\"", crate::encoding::hex(&root.0)))?;
+        Request { history: Some(of), get: None, scan: None, root: None, prove: None, .. } => {
+            history(asked, &of, id, out)
+        }
+        Request { root: Some(of), get: None, scan: None, history: None, prove: None, .. } => {
+            let root = asked.view(of.at)?.root()?;
+            written(begin(id, out))?;
+            written(write!(out, "\"root\":\"{}\"", crate::encoding::hex(&root.0)))
+        }
+        Request { prove: Some(of), get: None, scan: None, history: None, root: None, .. } => {
+            let (document, _) = prove(asked, of.domain.as_deref(), &of.key, of.at)?;
+            let document = Document { id: id.map(ToOwned::to_owned), ..document };
+            let text = serde_json::to_string(&document).map_err(|error| Refusal::Output(error.into()))?;
+            written(out.write_all(text.trim_end_matches('}').as_bytes()))
+        }
+        _ => {
+            let reason =
+                "bad request: it must have one of \"get\", \"scan\", \"history\", \"root\" and \"prove\"";
+            Err(Failure::usage(reason).into())
         }
     }
-    written(out.write_all(b"}"))
 }
 
-fn scan(asked: &Asked, range: &Range, out: &mut Out) -> Result<(), Refusal> {
+fn get(asked: &Asked, of: &OfKey, id: Option<&RawValue>, out: &mut Out) -> Result<(), Refusal> {
+    let domain = asked.domain(of.domain.as_deref())?;
+    let value = asked.view(of.at)?.get(domain, &asked.key(domain, &of.key)?)?;
+    written(begin(id, out))?;
+    written(out.write_all(b"\"value\":"))?;
+    written(asked.face(Some(&of.key)).write_json_value(value.as_deref(), out))
+}
+
+fn history(asked: &Asked, of: &AllOfKey, id: Option<&RawValue>, out: &mut Out) -> Result<(), Refusal> {
+    let domain = asked.domain(of.domain.as_deref())?;
+    let versions = asked.reader.history(domain, &asked.key(domain, &of.key)?)?;
+    let face = asked.face(Some(&of.key));
+    written(begin(id, out))?;
+    written(out.write_all(b"\"versions\":["))?;
+    for (idx, version) in versions.iter().enumerate() {
+        written(write!(out, "{}[{},", if idx == 0 { "" } else { "," }, version.block))?;
+        written(face.write_json_value(version.value.as_deref(), out))?;
+        written(out.write_all(b"]"))?;
+    }
+    written(out.write_all(b"]"))
+}
+
+fn scan(asked: &Asked, range: &Range, id: Option<&RawValue>, out: &mut Out) -> Result<(), Refusal> {
     let domain = asked.domain(range.domain.as_deref())?;
     let bounds = Bounds {
         prefix: range.prefix.as_deref(),
@@ -210,18 +277,18 @@ fn scan(asked: &Asked, range: &Range, out: &mut Out) -> Result<(), Refusal> {
         to: range.to.as_deref(),
         reverse: range.reverse,
     };
-    let scan = bounds.scan(asked)?;
+    let scan = bounds.scan(asked, domain)?;
     let face = asked.face(bounds.face_of());
     let view = asked.view(range.at)?;
     let entries = view.scan(domain, &scan)?;
-    written(out.write_all(b"{\"items\":["))?;
+    written(begin(id, out))?;
+    written(out.write_all(b"\"items\":["))?;
     for (idx, entry) in entries.take(range.limit.unwrap_or(usize::MAX)).enumerate() {
         let (key, value) = match entry {
             Ok(entry) => entry,
-            Err(error) => {
-                let failure = Failure::from(error);
-                let text = serde_json::Value::from(failure.to_string());
-                written(write!(out, "],\"error\":{text}}}"))?;
+            Err(cause) => {
+                let failure = Failure::from(cause);
+                written(out.write_all(b"],").and_then(|()| error(&failure, out)))?;
                 return Err(Refusal::Cut(failure));
             }
         };
@@ -231,7 +298,7 @@ fn scan(asked: &Asked, range: &Range, out: &mut Out) -> Result<(), Refusal> {
         written(face.write_json(&value, out))?;
         written(out.write_all(b"]"))?;
     }
-    written(out.write_all(b"]}"))
+    written(out.write_all(b"]"))
 }
 
 fn written(result: io::Result<()>) -> Result<(), Refusal> {

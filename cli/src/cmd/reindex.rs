@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::open_for_upkeep;
 use crate::exit::{Exit, Failure, Outcome};
+use crate::number::ByteSize;
 use crate::print::{Out, bytes, count, plural, table};
 use crate::progress::Bars;
 
@@ -21,7 +22,7 @@ Examples:
   icecore reindex chain.ice --dry-run   what the present rule would change
   icecore reindex chain.ice --m 64      64 entries for each pivot, everywhere
   icecore reindex chain.ice --policy    16 for fresh segments, 64, 256 for old
-  icecore reindex chain.ice --index-budget 100000000
+  icecore reindex chain.ice --index-budget 100MB
                                         freshest first, 100 MB for all .bt
   icecore reindex chain.ice --rebuild   all again as it is: repairs damage")]
 pub(crate) struct Args {
@@ -51,7 +52,7 @@ struct Rule {
     policy: bool,
     /// As dense as all .bt files together may be large
     #[arg(long, value_name = "BYTES")]
-    index_budget: Option<u64>,
+    index_budget: Option<ByteSize>,
     /// Build everything again as it is
     #[arg(long)]
     rebuild: bool,
@@ -65,7 +66,7 @@ impl Rule {
             ReindexRule::Rule(DensityRule::Fixed(m))
         } else if self.policy {
             ReindexRule::Rule(DensityRule::Recency)
-        } else if let Some(bytes) = self.index_budget {
+        } else if let Some(ByteSize(bytes)) = self.index_budget {
             ReindexRule::Rule(DensityRule::Budget { bytes })
         } else if self.rebuild {
             ReindexRule::Rebuild

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::encoding::hex;
 use crate::exit::{Exit, Outcome};
+use crate::number::Height;
 use crate::print::Out;
 
 /// Print the root of the state at a block: 32 bytes that stand for every key and value there.
@@ -18,9 +19,9 @@ Examples:
 pub(crate) struct Args {
     /// The archive
     dir: PathBuf,
-    /// The height; the newest block where it is left out
-    #[arg(long, short, value_name = "N")]
-    at: Option<u64>,
+    /// The height: N, 0x hex, latest, or -N for N below the newest block [default: latest]
+    #[arg(long, short, value_name = "N", allow_hyphen_values = true)]
+    at: Option<Height>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -29,7 +30,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Outcome {
     let reader = Reader::open(&args.dir)?;
     let view = match args.at {
-        Some(at) => reader.at(at)?,
+        Some(at) => reader.at(at.resolve(&reader)?)?,
         None => reader.latest()?,
     };
     let root = hex(&view.root()?.0);

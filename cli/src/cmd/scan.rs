@@ -5,12 +5,15 @@ use icecore::Scan;
 use crate::ask::{Asked, Question};
 use crate::encoding::RULE;
 use crate::exit::{Exit, Failure, Outcome};
+use crate::number::HEIGHT_FORMS;
 use crate::print::Out;
 
 /// Print keys and values in order at a block: a key, a tab, its value.
 #[derive(clap::Args)]
 #[command(after_help = format!("{RULE}
   --prefix 0x      An empty prefix in hex: everything, printed as 0x hex.
+
+{HEIGHT_FORMS}
 
 Examples:
   icecore scan chain.ice --prefix user/ --at 17
@@ -55,16 +58,16 @@ pub(crate) struct Bounds<'a> {
 
 impl<'a> Bounds<'a> {
     /// The scan that is meant.
-    pub(crate) fn scan(&self, asked: &Asked) -> Result<Scan, Failure> {
+    pub(crate) fn scan(&self, asked: &Asked, domain: &str) -> Result<Scan, Failure> {
         let mut scan = match self.prefix {
-            Some(prefix) => Scan::prefix(&asked.bytes("prefix", prefix)?),
+            Some(prefix) => Scan::prefix(&asked.bound("prefix", domain, prefix)?),
             None => Scan::all(),
         };
         if let Some(from) = self.from {
-            scan = scan.from(&asked.bytes("from", from)?);
+            scan = scan.from(&asked.bound("from", domain, from)?);
         }
         if let Some(to) = self.to {
-            scan = scan.to(&asked.bytes("to", to)?);
+            scan = scan.to(&asked.bound("to", domain, to)?);
         }
         Ok(if self.reverse { scan.backward() } else { scan })
     }
@@ -89,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let face = asked.face(bounds.face_of());
     let limit = range.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let mut out = Out::new();
-    for entry in view.scan(domain, &bounds.scan(&asked)?)?.take(limit) {
+    for entry in view.scan(domain, &bounds.scan(&asked, domain)?)?.take(limit) {
         let (key, value) = entry?;
         out.with(|mut out| {
             if args.question.json {
@@ -99,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
                 face.write_json(&value, &mut out)?;
                 out.write_all(b"]\n")
             } else {
-                writeln!(out, "{}\t{}", face.show(&key), face.show(&value))
+                writeln!(out, "{}\t{}", face.line(&key), face.line(&value))
             }
         })?;
     }

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use icecore::{Proof, Root};
-use serde_json::json;
 
 use super::prove::Document;
-use crate::encoding::Encoding;
+use crate::encoding::{Encoding, Face, hex};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::input::Lines;
+use crate::json;
 use crate::print::Out;
 
 /// Check a proof that `icecore prove` wrote; needs no archive. Exit code 0: it holds, 1: it does not.
@@ -31,42 +31,104 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// A document with its parts as bytes.
+struct Claim {
+    domain: String,
+    key: Vec<u8>,
+    value: Option<Vec<u8>>,
+    block: u64,
+    root: Root,
+    proof: Vec<u8>,
+}
+
 pub(crate) fn run(args: Args) -> Outcome {
-    let mut lines = Lines::of(vec![args.file]);
-    let mut text = Vec::new();
-    while let Some(line) = lines.next_line()? {
-        text.extend_from_slice(line);
-        text.push(b'\n');
-    }
-    let document: Document =
-        serde_json::from_slice(&text).map_err(|error| lines.bad(format!("this is no proof: {error}")))?;
-    let bad = |what: &str, reason: String| lines.bad(format!("{what}: {reason}"));
-    let key = Encoding::Hex.bytes(&document.key).map_err(|reason| bad("key", reason))?;
-    let value = document.value.as_deref().map(|value| Encoding::Hex.bytes(value)).transpose();
-    let value = value.map_err(|reason| bad("value", reason))?;
-    let proof = Encoding::Hex.bytes(&document.proof).map_err(|reason| bad("proof", reason))?;
-    let expected = match &args.root {
-        Some(root) => root_of(root).map_err(|reason| Failure::usage(format!("--root: {reason}")))?,
-        None => root_of(&document.root).map_err(|reason| bad("root", reason))?,
-    };
-    let verdict = Proof::from_ics23_bytes(&proof)
-        .and_then(|proof| proof.verify(&expected, &document.domain, &key, value.as_deref()));
+    let expected = args.root.as_deref().map(root_of).transpose();
+    let expected = expected.map_err(|reason| Failure::usage(format!("--root: {reason}")))?;
+    let claim = read(Lines::of(vec![args.file]))?;
+    let root = expected.unwrap_or(claim.root);
+    let verdict = Proof::from_ics23_bytes(&claim.proof)
+        .and_then(|proof| proof.verify(&root, &claim.domain, &claim.key, claim.value.as_deref()));
     let mut out = Out::new();
     if args.json {
-        let reason = verdict.as_ref().err().map(ToString::to_string);
-        out.json(&json!({ "verified": verdict.is_ok(), "reason": reason }))?;
+        out.json(&serde_json::json!({
+            "verified": verdict.is_ok(),
+            "reason": verdict.as_ref().err().map(ToString::to_string),
+            "domain": claim.domain,
+            "key": hex(&claim.key),
+            "value": claim.value.as_deref().map(hex),
+            "block": claim.block,
+            "root": hex(&root.0),
+        }))?;
     } else {
-        match &verdict {
-            Ok(()) if value.is_some() => out.line("verified: the key has this value under this root")?,
-            Ok(()) => out.line("verified: the key is absent under this root")?,
-            Err(reason) => out.line(format_args!("not verified: {reason}"))?,
-        }
+        let reason = verdict.as_ref().err().map(ToString::to_string);
+        out.line(told(&claim, &root, reason.as_deref(), expected.is_some()))?;
     }
     out.flush()?;
     Ok(if verdict.is_ok() { Exit::Done } else { Exit::No })
 }
 
+/// Reads the document. It may be laid out over several lines.
+fn read(mut lines: Lines) -> Result<Claim, Failure> {
+    let mut text = Vec::new();
+    let mut last = 0;
+    while let Some((number, line)) = lines.next_numbered()? {
+        // Blank lines are passed over, and must count.
+        text.resize(text.len() + usize::try_from(number - 1 - last).unwrap_or(0), b'\n');
+        text.extend_from_slice(line);
+        text.push(b'\n');
+        last = number;
+    }
+    let bad = |line: usize, reason: String| Failure::Input {
+        file: lines.file().to_owned(),
+        line: line.max(1) as u64,
+        reason: format!("this is no proof: {reason}"),
+    };
+    let document: Document = serde_json::from_slice(text.trim_ascii_end())
+        .map_err(|error| bad(error.line(), json::reason(&error)))?;
+    let field = |name: &str, text_of: &str| {
+        Encoding::Hex.bytes(text_of).map_err(|reason| bad(line_of(&text, name), format!("{name}: {reason}")))
+    };
+    Ok(Claim {
+        key: field("key", &document.key)?,
+        value: document.value.as_deref().map(|value| field("value", value)).transpose()?,
+        root: root_of(&document.root)
+            .map_err(|reason| bad(line_of(&text, "root"), format!("root: {reason}")))?,
+        proof: field("proof", &document.proof)?,
+        domain: document.domain,
+        block: document.block,
+    })
+}
+
+/// The line in which a member of the document begins.
+fn line_of(text: &[u8], name: &str) -> usize {
+    let name = format!("\"{name}\"");
+    let at = text.windows(name.len()).position(|window| window == name.as_bytes()).unwrap_or(0);
+    text[..at].split(|byte| *byte == b'\n').count()
+}
+
+fn told(claim: &Claim, root: &Root, reason: Option<&str>, root_is_given: bool) -> String {
+    // The document has bytes; text is shown as text, as the archive would show it.
+    let face = Face::Readable;
+    let key = face.line(&claim.key);
+    let value = match &claim.value {
+        Some(value) => format!("has the value {}", face.line(value)),
+        None => "is absent".to_owned(),
+    };
+    let verdict = match reason {
+        None => "verified".to_owned(),
+        Some(reason) => format!("not verified: {reason}"),
+    };
+    let whose =
+        if root_is_given { "given" } else { "from the proof itself; --root checks against one you know" };
+    format!(
+        "{verdict}\n  claim  key {key} of {} {value}\n  block  {} (as the proof says; the root decides)\n  root   {} ({whose})",
+        claim.domain,
+        claim.block,
+        hex(&root.0),
+    )
+}
+
 fn root_of(text: &str) -> Result<Root, String> {
     let bytes = Encoding::Hex.bytes(text)?;
-    bytes.try_into().map(Root).map_err(|_| "a root has 32 bytes".to_owned())
+    bytes.try_into().map(Root).map_err(|_| "a root has 32 bytes, 0x and 64 digits".to_owned())
 }

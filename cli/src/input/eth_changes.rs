@@ -4,11 +4,13 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::{Address, BALANCE, CODE, Changes, Format, Given, NONCE, STORAGE, json_reason};
-use crate::encoding::{quantity, shorten, unhex};
+use super::{Address, BALANCE, CODE, Changes, Format, Given, NONCE, STORAGE};
+use crate::encoding::{quantity, quoted, unhex};
+use crate::json;
 
 /// Other fields may stand beside these: data sets add counts and hashes.
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Line<'a> {
     block: u64,
     #[serde(borrow, default)]
@@ -36,7 +38,7 @@ pub(crate) struct EthChanges;
 
 impl Format for EthChanges {
     fn read(&mut self, line: &[u8], changes: &mut Changes) -> Result<u64, String> {
-        let line: Line = serde_json::from_slice(line).map_err(|error| json_reason(&error))?;
+        let line: Line = serde_json::from_slice(line).map_err(|error| json::reason(&error))?;
         if line.address.is_none() && line.field.is_none() && matches!(line.value, Given::Missing) {
             return Ok(line.block);
         }
@@ -62,7 +64,7 @@ impl Format for EthChanges {
 
 /// The 20 bytes of an address.
 pub(super) fn address(text: &str) -> Result<Address, String> {
-    let bad = || format!("{:?} is no address of 20 bytes", shorten(text));
+    let bad = || format!("{} is no address of 20 bytes, 0x and 40 digits", quoted(text));
     let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 40).ok_or_else(bad)?;
     let mut bytes = Vec::with_capacity(20);
     unhex(digits, &mut bytes)?;
@@ -88,8 +90,7 @@ pub(super) fn word(text: &str) -> Result<[u8; 32], String> {
 
 /// The bytes of a contract.
 pub(super) fn code(text: &str) -> Result<Vec<u8>, String> {
-    let digits =
-        text.strip_prefix("0x").ok_or_else(|| format!("{:?} does not begin with 0x", shorten(text)))?;
+    let digits = text.strip_prefix("0x").ok_or_else(|| format!("{} does not begin with 0x", quoted(text)))?;
     let mut bytes = Vec::new();
     unhex(digits, &mut bytes)?;
     Ok(bytes)
@@ -147,9 +148,9 @@ mod tests {
             (format!(r#""address":"{A}","field":"nonce""#), "\"value\" is missing"),
             (format!(r#""address":"{A}","value":null"#), "\"field\" is missing"),
             (r#""field":"nonce","value":"0x1""#.to_owned(), "\"address\" is missing"),
-            (format!(r#""address":"{A}","field":"magic","value":"0x1""#), "unknown variant"),
+            (format!(r#""address":"{A}","field":"magic","value":"0x1""#), "unknown name"),
             (format!(r#""address":"{A}","field":"nonce","value":"1""#), "does not begin with 0x"),
-            (format!(r#""address":"{A}","field":"nonce","value":1"#), "invalid type"),
+            (format!(r#""address":"{A}","field":"nonce","value":1"#), "expected a string"),
             (format!(r#""address":"{A}","field":"code","value":"0x1""#), "odd number"),
             (format!(r#""address":"{A}","field":"storage","value":"0x1""#), "\"slot\" belongs"),
             (format!(r#""address":"{A}","field":"nonce","slot":"0x1","value":"0x1""#), "\"slot\" belongs"),

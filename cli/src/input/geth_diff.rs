@@ -14,7 +14,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::eth_changes::{address, code, number, storage_key, word};
-use super::{Address, BALANCE, CODE, Changes, Format, NONCE, STORAGE, Text, json_reason};
+use super::{Address, BALANCE, CODE, Changes, Format, NONCE, STORAGE, Text};
+use crate::json;
+use crate::number::Whole;
 
 /// What such a trace cannot contain; the manual of `ingest` ends with it.
 pub(crate) const LIMITS: &str = "\
@@ -29,13 +31,12 @@ after Cancun and lives on (go-ethereum issue 33049).";
 const EMPTY_CODE_HASH: &str = "0xc5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470";
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Line<'a> {
     #[serde(default)]
-    block: Option<Number>,
+    block: Option<Whole>,
     #[serde(borrow, default)]
     response: Option<Reply<'a>>,
-    #[serde(default)]
-    id: Option<serde_json::Value>,
     #[serde(borrow, default)]
     result: Option<Vec<Transaction<'a>>>,
     #[serde(default)]
@@ -43,6 +44,7 @@ struct Line<'a> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Reply<'a> {
     #[serde(borrow, default)]
     result: Option<Vec<Transaction<'a>>>,
@@ -51,6 +53,7 @@ struct Reply<'a> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Transaction<'a> {
     #[serde(borrow, default)]
     result: Option<Diff<'a>>,
@@ -59,6 +62,7 @@ struct Transaction<'a> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with \"pre\" and \"post\"")]
 struct Diff<'a> {
     #[serde(borrow)]
     pre: BTreeMap<Text<'a>, Account<'a>>,
@@ -67,11 +71,12 @@ struct Diff<'a> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an account")]
 struct Account<'a> {
     #[serde(borrow, default)]
     balance: Option<Text<'a>>,
     #[serde(default)]
-    nonce: Option<Number>,
+    nonce: Option<Whole>,
     #[serde(borrow, default)]
     code: Option<Text<'a>>,
     #[serde(borrow, default, rename = "codeHash")]
@@ -80,65 +85,35 @@ struct Account<'a> {
     storage: BTreeMap<Text<'a>, Text<'a>>,
 }
 
-/// A height or nonce: a JSON number, or a string of hex as in other replies of the interface.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Number {
-    Plain(u64),
-    Quoted(String),
-}
-
-impl Number {
-    fn value(&self) -> Result<u64, String> {
-        match self {
-            Self::Plain(value) => Ok(*value),
-            Self::Quoted(text) => text
-                .strip_prefix("0x")
-                .and_then(|digits| u64::from_str_radix(digits, 16).ok())
-                .ok_or_else(|| format!("{text:?} is no number")),
-        }
-    }
-}
-
 /// Reads `geth-diff`.
 pub(crate) struct GethDiff {
     next: Option<u64>,
-    told: bool,
 }
 
 impl GethDiff {
-    /// Bare replies are numbered from `first_block` on, or by their `id` where it is `None`.
+    /// Bare replies are numbered from `first_block` on, and refused where it is `None`: they do not say which block they are of.
     pub(crate) fn new(first_block: Option<u64>) -> Self {
-        Self { next: first_block, told: false }
+        Self { next: first_block }
     }
 
-    fn bare_height(&mut self, id: Option<&serde_json::Value>) -> Result<u64, String> {
-        if let Some(height) = self.next {
-            self.next = height.checked_add(1);
-            return Ok(height);
-        }
-        let height = id.and_then(serde_json::Value::as_u64).ok_or(
-            "a bare reply does not name its block and its \"id\" is no number: number the replies with --first-block N, \
-             or wrap each as {\"block\":N,\"response\":...}",
+    fn bare_height(&mut self) -> Result<u64, String> {
+        let height = self.next.ok_or(
+            "a bare reply does not say which block it is of: number the replies with --first-block N, or wrap each as \
+             {\"block\":N,\"response\":...}",
         )?;
-        if !self.told {
-            eprintln!(
-                "icecore: note: bare replies do not name their block, their \"id\" is taken for it, from {height} on"
-            );
-            self.told = true;
-        }
+        self.next = height.checked_add(1);
         Ok(height)
     }
 }
 
 impl Format for GethDiff {
     fn read(&mut self, line: &[u8], changes: &mut Changes) -> Result<u64, String> {
-        let line: Line = serde_json::from_slice(line).map_err(|error| json_reason(&error))?;
+        let line: Line = serde_json::from_slice(line).map_err(|error| json::reason(&error))?;
         let (height, result, error) = match (&line.block, line.response) {
-            (Some(block), Some(reply)) => (block.value()?, reply.result, reply.error),
+            (Some(block), Some(reply)) => (block.0, reply.result, reply.error),
             (None, Some(_)) => return Err("\"block\" is missing beside \"response\"".to_owned()),
             (Some(_), None) => return Err("\"response\" is missing beside \"block\"".to_owned()),
-            (None, None) => (self.bare_height(line.id.as_ref())?, line.result, line.error),
+            (None, None) => (self.bare_height()?, line.result, line.error),
         };
         if let Some(error) = error {
             return Err(format!("the node answered with an error: {error}"));
@@ -229,7 +204,7 @@ fn change(
         folded.insert(target(BALANCE), Some(vec![0]));
     }
     if let Some(nonce) = &post.nonce {
-        folded.insert(target(NONCE), Some(number(&format!("{:#x}", nonce.value()?))?));
+        folded.insert(target(NONCE), Some(number(&format!("{:#x}", nonce.0))?));
     } else if pre.is_none() {
         folded.insert(target(NONCE), Some(vec![0]));
     }
@@ -289,7 +264,7 @@ mod tests {
                 format!("{{\"txHash\":\"0x1\",\"result\":{{\"pre\":{},\"post\":{}}}}}", side(pre), side(post))
             })
             .collect();
-        let (_, changes) = read(None, &format!("{{\"id\":1,\"result\":[{}]}}", list.join(","))).unwrap();
+        let (_, changes) = read(Some(1), &format!("{{\"id\":1,\"result\":[{}]}}", list.join(","))).unwrap();
         let show = |value: Option<&[u8]>| {
             value.map_or("-".to_owned(), |value| hex(value).replace(&"00".repeat(31), ".."))
         };
@@ -336,7 +311,7 @@ mod tests {
             &[(BALANCE, "0x01"), (NONCE, "0x00"), (CODE, "-"), (STORAGE, "-")],
         );
         let line = format!(r#"{{"id":1,"result":[{{"result":{{"pre":{{"{A}":{pre}}},"post":{{}}}}}}]}}"#);
-        assert_eq!(read(None, &line).unwrap().1.wiped(), [address(A).unwrap()]);
+        assert_eq!(read(Some(1), &line).unwrap().1.wiped(), [address(A).unwrap()]);
     }
 
     #[test]
@@ -355,17 +330,16 @@ mod tests {
         for (first, line, height) in [
             (None, r#"{"block":17,"response":{"id":3,"result":[]}}"#, Ok(17)),
             (Some(5), r#"{"block":"0x11","response":{"id":3,"result":[]}}"#, Ok(17)),
-            (None, r#"{"jsonrpc":"2.0","id":3,"result":[]}"#, Ok(3)),
+            (None, r#"{"jsonrpc":"2.0","id":3,"result":[]}"#, Err("--first-block")),
             (Some(9), r#"{"jsonrpc":"2.0","id":3,"result":[]}"#, Ok(9)),
-            (None, r#"{"jsonrpc":"2.0","id":"x","result":[]}"#, Err("--first-block")),
             (None, r#"{"jsonrpc":"2.0","result":[]}"#, Err("--first-block")),
             (None, r#"{"response":{"result":[]}}"#, Err("\"block\" is missing")),
             (None, r#"{"block":1}"#, Err("\"response\" is missing")),
             (None, r#"{"block":1,"response":{}}"#, Err("\"result\" is missing")),
-            (None, r#"{"id":1,"error":{"code":-32000,"message":"no state"}}"#, Err("no state")),
-            (None, r#"{"id":1,"result":[{"error":"timeout"}]}"#, Err("transaction 0 is an error")),
-            (None, r#"{"id":1,"result":[{"result":{"pre":{"0x1":{}},"post":{}}}]}"#, Err("no address")),
-            (None, r#"{"id":1,"result":[{"result":{"pre":{}}}]}"#, Err("missing field `post`")),
+            (Some(1), r#"{"id":1,"error":{"code":-32000,"message":"no state"}}"#, Err("no state")),
+            (Some(1), r#"{"id":1,"result":[{"error":"timeout"}]}"#, Err("transaction 0 is an error")),
+            (Some(1), r#"{"id":1,"result":[{"result":{"pre":{"0x1":{}},"post":{}}}]}"#, Err("no address")),
+            (Some(1), r#"{"id":1,"result":[{"result":{"pre":{}}}]}"#, Err("missing field \"post\"")),
         ] {
             match (read(first, line), height) {
                 (Ok((got, _)), Ok(height)) => assert_eq!(got, height, "{line}"),

@@ -4,11 +4,13 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::{Changes, Format, Given, json_reason};
-use crate::encoding::Encoding;
+use super::{Changes, Format, Given};
+use crate::encoding::{Encoding, quoted};
+use crate::json;
+use crate::keys::KeyShape;
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct Line<'a> {
     block: u64,
     #[serde(borrow, default)]
@@ -21,7 +23,7 @@ struct Line<'a> {
 
 /// Reads `jsonl`. A line with a block and nothing else is an empty block.
 pub(crate) struct Jsonl {
-    domains: Vec<String>,
+    domains: Vec<KeyShape>,
     encoding: Encoding,
     key: Vec<u8>,
     value: Vec<u8>,
@@ -29,26 +31,30 @@ pub(crate) struct Jsonl {
 
 impl Jsonl {
     /// For an archive with these domains.
-    pub(crate) fn new(domains: Vec<String>, encoding: Encoding) -> Self {
+    pub(crate) fn new(domains: Vec<KeyShape>, encoding: Encoding) -> Self {
         Self { domains, encoding, key: Vec::new(), value: Vec::new() }
     }
 
     fn domain(&self, name: Option<&str>) -> Result<usize, String> {
         match name {
-            Some(name) => self.domains.iter().position(|known| known == name).ok_or_else(|| {
-                format!("unknown domain {name:?}, the archive has: {}", self.domains.join(", "))
-            }),
-            None if self.domains.len() == 1 => Ok(0),
-            None => {
-                Err(format!("\"domain\" is missing, the archive has several: {}", self.domains.join(", ")))
+            Some(name) => {
+                self.domains.iter().position(|known| known.domain == name).ok_or_else(|| {
+                    format!("unknown domain {}, the archive has: {}", quoted(name), self.names())
+                })
             }
+            None if self.domains.len() == 1 => Ok(0),
+            None => Err(format!("\"domain\" is missing, the archive has several: {}", self.names())),
         }
+    }
+
+    fn names(&self) -> String {
+        self.domains.iter().map(|known| known.domain.as_str()).collect::<Vec<_>>().join(", ")
     }
 }
 
 impl Format for Jsonl {
     fn read(&mut self, line: &[u8], changes: &mut Changes) -> Result<u64, String> {
-        let line: Line = serde_json::from_slice(line).map_err(|error| json_reason(&error))?;
+        let line: Line = serde_json::from_slice(line).map_err(|error| json::reason(&error))?;
         let key = match (&line.key, &line.value) {
             (Some(key), _) => key,
             (None, Given::Missing) => return Ok(line.block),
@@ -58,6 +64,9 @@ impl Format for Jsonl {
         let domain = self.domain(line.domain.as_deref())?;
         self.key.clear();
         self.encoding.read(key, &mut self.key).map_err(|reason| format!("key: {reason}"))?;
+        self.domains[domain]
+            .check(key, &self.key, self.encoding)
+            .map_err(|reason| format!("key: {reason}"))?;
         self.value.clear();
         if let Some(value) = value {
             self.encoding.read(value, &mut self.value).map_err(|reason| format!("value: {reason}"))?;
@@ -75,7 +84,7 @@ mod tests {
 
     fn read(domains: &[&str], encoding: Encoding, line: &str) -> Read {
         let mut changes = Changes::default();
-        let mut format = Jsonl::new(domains.iter().map(|&name| name.to_owned()).collect(), encoding);
+        let mut format = Jsonl::new(domains.iter().map(|&name| KeyShape::any(name)).collect(), encoding);
         let block = format.read(line.as_bytes(), &mut changes)?;
         let (domain, key, value) = changes.iter().next().ok_or("no change")?;
         Ok((block, domain, key.to_vec(), value.map(<[u8]>::to_vec)))
@@ -103,13 +112,13 @@ mod tests {
     #[test]
     fn bad_lines_say_why() {
         for (line, reason) in [
-            ("{", "EOF while parsing"),
-            (r#"{"block":"1","key":"a","value":"b"}"#, "invalid type: string"),
-            (r#"{"block":-1,"key":"a","value":"b"}"#, "invalid value: integer"),
-            (r#"{"key":"a","value":"b"}"#, "missing field `block`"),
+            ("{", "it ends inside an object"),
+            (r#"{"block":"1","key":"a","value":"b"}"#, "this is the string"),
+            (r#"{"block":-1,"key":"a","value":"b"}"#, "expected a whole number"),
+            (r#"{"key":"a","value":"b"}"#, "missing field \"block\""),
             (r#"{"block":1,"key":"a"}"#, "\"value\" is missing"),
             (r#"{"block":1,"value":"a"}"#, "\"key\" is missing"),
-            (r#"{"block":1,"key":"a","value":7}"#, "invalid type: integer"),
+            (r#"{"block":1,"key":"a","value":7}"#, "this is the number"),
             (r#"{"block":1,"key":"0x1","value":"b"}"#, "key: \"1\" has an odd number"),
             (r#"{"block":1,"key":"a","value":"0xzz"}"#, "value: \"zz\" is not hex"),
             (
@@ -117,7 +126,7 @@ mod tests {
                 "unknown domain \"x\", the archive has: kv",
             ),
             (r#"{"block":1,"key":"a","value":"b","vlaue":"c"}"#, "unknown field"),
-            (r#"{"block":1,"key":"a","value":"b"} x"#, "trailing characters"),
+            (r#"{"block":1,"key":"a","value":"b"} x"#, "something follows"),
         ] {
             let told = read(&["kv"], Encoding::Auto, line).unwrap_err();
             assert!(told.contains(reason), "{line}: {told}");

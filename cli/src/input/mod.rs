@@ -1,23 +1,29 @@
-//! Block changes out of text: three line formats, one stream of blocks.
+//! Block changes out of text: three line formats, any number of files, one stream of blocks.
 //!
-//! [`Lines`] gives lines, a [`Format`] reads one line into [`Changes`], [`Blocks`] puts the lines of a block together.
+//! [`Lines`] gives lines, a [`Format`] reads one line into [`Changes`], [`Blocks`] puts the lines of a block together, and
+//! [`Inputs`] the blocks of one height from several files.
 
 mod eth_changes;
 mod geth_diff;
+mod inputs;
 mod jsonl;
 mod open;
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 use clap::ValueEnum;
+use icecore::Domain;
 use serde::{Deserialize, Deserializer};
 
 pub(crate) use self::eth_changes::EthChanges;
 pub(crate) use self::geth_diff::{GethDiff, LIMITS};
+pub(crate) use self::inputs::{Inputs, NewFormat};
 pub(crate) use self::jsonl::Jsonl;
 pub(crate) use self::open::{Lines, Meter};
 use crate::exit::Failure;
+use crate::keys::declare;
 
 /// The domains of the Ethereum formats, in the order of their numbers here.
 pub(crate) const ETHEREUM_DOMAINS: [&str; 4] = ["balance", "nonce", "code", "storage"];
@@ -49,6 +55,14 @@ impl FormatName {
             Self::EthChanges | Self::GethDiff => &ETHEREUM_DOMAINS,
         }
     }
+
+    /// How one of them is declared.
+    pub(crate) fn declare(self, name: &str) -> Domain {
+        match self {
+            Self::Jsonl => Domain::new(name),
+            Self::EthChanges | Self::GethDiff => declare(name),
+        }
+    }
 }
 
 /// One change; the bytes lie in the [`Changes`] it belongs to.
@@ -57,7 +71,20 @@ struct Change {
     domain: usize,
     key: Range<usize>,
     value: Option<Range<usize>>,
+    place: Place,
 }
+
+/// Where in the input something stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// A position in [`Block::files`].
+    file: usize,
+    /// Counted from 1.
+    line: u64,
+}
+
+/// A change as it is read: domain, key and value, and where it stands.
+type ChangeAt<'a> = (usize, &'a [u8], Option<&'a [u8]>, Place);
 
 /// The changes of one block, in the order of the input. One buffer for all bytes.
 #[derive(Clone, Debug, Default)]
@@ -65,6 +92,7 @@ pub(crate) struct Changes {
     bytes: Vec<u8>,
     list: Vec<Change>,
     wiped: Vec<Address>,
+    place: Place,
 }
 
 impl Changes {
@@ -72,7 +100,7 @@ impl Changes {
     pub(crate) fn push(&mut self, domain: usize, key: &[u8], value: Option<&[u8]>) {
         let key = self.store(key);
         let value = value.map(|value| self.store(value));
-        self.list.push(Change { domain, key, value });
+        self.list.push(Change { domain, key, value, place: self.place });
     }
 
     /// Says that every slot of `address` that the archive holds is gone before the changes apply.
@@ -88,12 +116,13 @@ impl Changes {
 
     /// Domain, key and value of every change.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &[u8], Option<&[u8]>)> {
+        self.placed().map(|(domain, key, value, _)| (domain, key, value))
+    }
+
+    fn placed(&self) -> impl Iterator<Item = ChangeAt<'_>> {
         self.list.iter().map(|change| {
-            (
-                change.domain,
-                &self.bytes[change.key.clone()],
-                change.value.clone().map(|value| &self.bytes[value]),
-            )
+            let value = change.value.clone().map(|value| &self.bytes[value]);
+            (change.domain, &self.bytes[change.key.clone()], value, change.place)
         })
     }
 
@@ -107,7 +136,7 @@ impl Changes {
         self.list.len()
     }
 
-    /// Moves the changes of `other` behind the own.
+    /// Moves the changes of `other` after the own.
     fn append(&mut self, other: &mut Self) {
         if self.list.is_empty() && self.wiped.is_empty() {
             std::mem::swap(self, other);
@@ -119,6 +148,7 @@ impl Changes {
                 domain: change.domain,
                 key: moved(change.key),
                 value: change.value.map(moved),
+                place: change.place,
             }));
             self.wiped.append(&mut other.wiped);
         }
@@ -135,6 +165,20 @@ pub(crate) struct Block {
     pub(crate) height: u64,
     /// What it changes.
     pub(crate) changes: Changes,
+    /// The files that it was read from.
+    files: Vec<Arc<str>>,
+}
+
+impl Block {
+    /// Where the last change of a key stands, `file:line`; the first file of the block where it has none.
+    pub(crate) fn place_of(&self, domain: usize, key: &[u8]) -> String {
+        let placed = self.changes.placed().filter(|change| (change.0, change.1) == (domain, key)).last();
+        placed.map_or_else(|| self.files[0].to_string(), |(_, _, _, place)| self.show(place))
+    }
+
+    fn show(&self, place: Place) -> String {
+        format!("{}:{}", self.files[place.file], place.line)
+    }
 }
 
 /// Reads one line.
@@ -167,30 +211,63 @@ impl Blocks {
         Self { lines, format, line: Changes::default(), open: None, failure: None, done: false }
     }
 
+    /// The height of the next block, of which the first line alone is read.
+    ///
+    /// # Errors
+    /// That line is bad, or cannot be read.
+    fn peek(&mut self) -> Result<Option<u64>, Failure> {
+        if let Some(failure) = self.failure.take() {
+            self.done = true;
+            return Err(failure);
+        }
+        if self.open.is_none() && !self.done {
+            let Some(height) = self.read_line()? else {
+                self.done = true;
+                return Ok(None);
+            };
+            let height = height.map_err(|(reason, _)| self.lines.bad(reason))?;
+            self.open = Some(self.begin(height));
+        }
+        Ok(self.open.as_ref().map(|open| open.height))
+    }
+
+    /// Reads a line into `self.line` and gives its height; for a bad one the reason, and the height that it claims.
+    #[expect(clippy::type_complexity, reason = "used twice, here")]
+    fn read_line(&mut self) -> Result<Option<Result<u64, (String, Option<u64>)>>, Failure> {
+        let Some((number, line)) = self.lines.next_numbered()? else { return Ok(None) };
+        self.line.place = Place { file: 0, line: number };
+        let height = self.format.read(line, &mut self.line);
+        Ok(Some(height.map_err(|reason| (reason, height_of(line)))))
+    }
+
+    /// The block that begins with the line that was just read.
+    fn begin(&mut self, height: u64) -> Block {
+        Block { height, changes: std::mem::take(&mut self.line), files: vec![self.lines.file().into()] }
+    }
+
     /// The next whole block. A block of which a line is bad, or may be bad, is never given.
     fn advance(&mut self) -> Result<Option<Block>, Failure> {
         loop {
-            let Some(line) = self.lines.next_line()? else {
+            let Some(read) = self.read_line()? else {
                 self.done = true;
                 return Ok(self.open.take());
             };
-            let height = match self.format.read(line, &mut self.line) {
+            let height = match read {
                 Ok(height) => height,
-                Err(reason) => {
-                    let height = height_of(line);
-                    return self.stop(reason, height);
-                }
+                Err((reason, height)) => return self.stop(reason, height),
             };
             let line_is_block = self.format.line_is_block();
             match &mut self.open {
-                Some(open) if open.height == height && !line_is_block => open.changes.append(&mut self.line),
+                Some(open) if open.height == height && !line_is_block => {
+                    open.changes.append(&mut self.line);
+                }
                 Some(open) if height <= open.height => {
                     let reason =
                         format!("block {height} does not rise above block {} before it", open.height);
                     return self.stop(reason, Some(height));
                 }
                 _ => {
-                    let next = Block { height, changes: std::mem::take(&mut self.line) };
+                    let next = self.begin(height);
                     if let Some(whole) = self.open.replace(next) {
                         return Ok(Some(whole));
                     }
@@ -273,16 +350,6 @@ impl Given<'_> {
     }
 }
 
-/// Puts the error of a JSON parser in the words of a line format.
-fn json_reason(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    // The parser counts lines inside the one line that it was given.
-    match text.rfind(" at line ") {
-        Some(end) => format!("{} (column {})", &text[..end], error.column()),
-        None => text,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,7 +358,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("input.jsonl");
         std::fs::write(&path, content).unwrap();
-        let format = Jsonl::new(vec!["kv".into()], crate::encoding::Encoding::Auto);
+        let format = Jsonl::new(vec![crate::keys::KeyShape::any("kv")], crate::encoding::Encoding::Auto);
         let mut blocks = Vec::new();
         for block in Blocks::new(Lines::of(vec![path]), Box::new(format)) {
             match block {

@@ -57,20 +57,25 @@ pub(crate) struct Lines {
 impl Lines {
     /// The lines of `files` in this order; `-` is standard input.
     pub(crate) fn of(files: Vec<PathBuf>) -> Self {
+        Self::counted(files, Meter::default())
+    }
+
+    /// The same; `meter` counts what is read.
+    pub(crate) fn counted(files: Vec<PathBuf>, meter: Meter) -> Self {
         Self {
             waiting: files.into_iter(),
             reader: None,
             file: String::new(),
             line: 0,
             buf: Vec::new(),
-            meter: Meter::default(),
+            meter,
             compressed: false,
         }
     }
 
-    /// Counts what is read.
-    pub(crate) fn meter(&self) -> Meter {
-        self.meter.clone()
+    /// The file that was read last, as it was named.
+    pub(crate) fn file(&self) -> &str {
+        &self.file
     }
 
     /// An error about the line that was read last.
@@ -88,6 +93,14 @@ impl Lines {
     /// # Errors
     /// The file cannot be opened, read or decoded, or a line is too long.
     pub(crate) fn next_line(&mut self) -> Result<Option<&[u8]>, Failure> {
+        Ok(self.next_numbered()?.map(|(_, line)| line))
+    }
+
+    /// The same with the number of the line in its file, counted from 1.
+    ///
+    /// # Errors
+    /// As [`Lines::next_line`].
+    pub(crate) fn next_numbered(&mut self) -> Result<Option<(u64, &[u8])>, Failure> {
         loop {
             let Some(reader) = &mut self.reader else {
                 let Some(path) = self.waiting.next() else { return Ok(None) };
@@ -107,7 +120,7 @@ impl Lines {
                 Err(source) => return Err(self.unreadable(source)),
             }
         }
-        Ok(Some(self.buf.trim_ascii_end()))
+        Ok(Some((self.line, self.buf.trim_ascii_end())))
     }
 
     fn open(&mut self, path: &Path) -> Result<(), Failure> {
@@ -177,12 +190,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("input");
         std::fs::write(&path, content).unwrap();
-        let mut lines = Lines::of(vec![path.clone(), path]);
+        let meter = Meter::default();
+        let mut lines = Lines::counted(vec![path.clone(), path], meter.clone());
         let mut all = Vec::new();
         while let Some(line) = lines.next_line()? {
             all.push(String::from_utf8(line.to_vec()).unwrap());
         }
-        assert_eq!(lines.meter().bytes(), 2 * content.len() as u64);
+        assert_eq!(meter.bytes(), 2 * content.len() as u64);
         Ok(all)
     }
 

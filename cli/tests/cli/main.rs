@@ -8,7 +8,9 @@
 
 mod datasets;
 mod driver;
+mod examples;
 mod ingest;
+mod inputs;
 mod query;
 mod upkeep;
 mod verbs;

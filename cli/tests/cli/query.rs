@@ -39,6 +39,62 @@ fn every_request_has_its_answer() {
 }
 
 #[test]
+fn an_id_comes_back_and_heights_have_many_forms() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    for id in ["7", "\"a\\u0041\"", "null", "[1, {\"b\":2}]", "123456789012345678901234567890"] {
+        let request = format!("{{\"id\":{id},\"get\":{{\"key\":\"k\",\"at\":3}}}}\n");
+        let got = icecore_reading(&["query", &dir], request.as_bytes()).ok().out;
+        assert_eq!(got, format!("{{\"id\":{id},\"value\":\"v3\"}}\n").replace("\"id\":null,", ""));
+        let bad = format!("{{\"id\":{id},\"get\":{{\"key\":\"k\",\"at\":99}}}}\n");
+        let got = icecore_reading(&["query", &dir], bad.as_bytes()).ok().json();
+        assert!(
+            got["error"].as_str().unwrap().contains("out of range")
+                && got.get("id").is_some() == (id != "null")
+        );
+    }
+    for (at, value) in
+        [("-10", "v30"), ("\"-10\"", "v30"), ("\"latest\"", "v40"), ("\"0x1f\"", "v31"), ("\"1_7\"", "v17")]
+    {
+        let request = format!("{{\"get\":{{\"key\":\"k\",\"at\":{at}}}}}");
+        assert_eq!(answers(&dir, &[], &[&request]), [json!({ "value": value })], "{at}");
+    }
+}
+
+#[test]
+fn a_proof_by_request_is_that_of_prove() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    for (key, at) in [("k", 17), ("never", 40)] {
+        let proof = icecore(&["prove", &dir, key, "--at", &at.to_string()]).ok();
+        let request = format!("{{\"prove\":{{\"key\":\"{key}\",\"at\":{at}}}}}\n");
+        assert_eq!(icecore_reading(&["query", &dir], request.as_bytes()).ok().out, proof.out);
+        let named = request.replacen('{', "{\"id\":[1],", 1);
+        let answer = icecore_reading(&["query", &dir], named.as_bytes()).ok();
+        assert_eq!(answer.json()["id"], json!([1]));
+        icecore_reading(&["verify-proof"], answer.out.as_bytes()).ok();
+    }
+}
+
+#[test]
+fn later_requests_see_new_blocks() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let mut child =
+        command(&["query", &dir, "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut lines = BufReader::new(stdout).lines();
+    for block in [41, 42] {
+        let input = crate::driver::line(block, "k", Some(&format!("v{block}")));
+        icecore_reading(&["ingest", &dir, "-", "--format", "jsonl"], input.as_bytes()).ok();
+        writeln!(stdin, "{{\"get\":{{\"key\":\"k\"}}}}").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), format!("{{\"value\":\"v{block}\"}}"));
+    }
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
 fn a_bad_request_is_told_and_the_rest_go_on() {
     let place = Place::new();
     let dir = archive(&place, 4, &forty_blocks());
@@ -46,10 +102,13 @@ fn a_bad_request_is_told_and_the_rest_go_on() {
     for (bad, told) in [
         ("nonsense", "bad request"),
         ("[]", "bad request"),
-        (r#"{"set":{}}"#, "unknown variant"),
-        (r#"{"get":{}}"#, "missing field `key`"),
-        (r#"{"get":{"key":"k","att":1}}"#, "unknown field `att`"),
-        (r#"{"get":{"key":"k","at":-1}}"#, "bad request"),
+        (r#"{"set":{}}"#, "unknown field \"set\""),
+        (r#"{"get":{}}"#, "missing field \"key\""),
+        (r#"{"get":{"key":"k","att":1}}"#, "unknown field \"att\""),
+        (r#"{"get":{"key":"k","at":-41}}"#, "-41 lies below block 0"),
+        (r#"{"get":{"key":"k","at":1.5}}"#, "expected a height"),
+        (r#"{"get":{"key":"k"},"root":{}}"#, "it must have one of"),
+        (r#"{"id":7}"#, "it must have one of"),
         (r#"{"get":{"key":"k","at":99}}"#, "the archive has blocks 1 to 40"),
         (r#"{"get":{"key":"0x1","at":9}}"#, "odd number"),
         (r#"{"get":{"domain":"x","key":"k"}}"#, "unknown domain"),

@@ -124,6 +124,107 @@ fn a_proof_travels() {
 }
 
 #[test]
+fn a_checked_proof_says_what_it_showed() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let root = icecore(&["root", &dir, "--at", "17"]).ok().out.trim().to_owned();
+    for (key, claim) in [("k", "key k of kv has the value v17"), ("never", "key never of kv is absent")] {
+        let proof = icecore(&["prove", &dir, key, "--at", "17"]).ok();
+        let told = icecore_reading(&["verify-proof", "--root", &root], proof.out.as_bytes()).ok().out;
+        assert!(told.starts_with("verified\n"), "{told}");
+        for part in [claim, "17", &root, "(given)"] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        let json = icecore_reading(&["verify-proof", "--json"], proof.out.as_bytes()).ok().json();
+        let document = proof.json();
+        for field in ["domain", "key", "value", "block", "root"] {
+            assert_eq!(json[field], document[field], "{field}");
+        }
+        let forged = proof.out.replace("\"kv\"", "\"kw\"");
+        let told = icecore_reading(&["verify-proof", "--root", &root], forged.as_bytes());
+        assert!(
+            told.code == 1 && told.out.starts_with("not verified: ") && told.out.contains(&root),
+            "{}",
+            told.out
+        );
+    }
+    for (text, told) in [
+        ("{\"domain\":7}", "-:1: this is no proof: this is the number \"7\", expected a string (column 11)"),
+        ("\n\n{\"domain\":\"a\",\n\"key\":[]}", "-:4: this is no proof: this is an array"),
+        (
+            "{\"domain\":\"a\",\"key\":\"0xzz\",\"value\":null,\"block\":1,\"root\":\"0x\",\"proof\":\"0x\"}",
+            "-:1: this is no proof: key: \"zz\" is not hex",
+        ),
+    ] {
+        icecore_reading(&["verify-proof"], text.as_bytes()).fails(2, told);
+    }
+}
+
+#[test]
+fn heights_are_written_as_people_write_them() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    for (at, value) in [("latest", "v40"), ("-10", "v30"), ("0x11", "v17"), ("1_7", "v17"), ("-0", "v40")] {
+        assert_eq!(icecore(&["get", &dir, "k", "--at", at]).ok().out.trim(), value, "{at}");
+        assert_eq!(
+            icecore(&["scan", &dir, "--at", at, "--prefix", "k"]).ok().out.trim(),
+            format!("k\t{value}")
+        );
+        assert_eq!(
+            icecore(&["history", &dir, "k", "--at", at]).ok().out.lines().next().unwrap()[3..],
+            *value
+        );
+        let root = icecore(&["root", &dir, "--at", at, "--json"]).ok().json();
+        assert_eq!(root["at"].to_string(), value[1..]);
+        assert_eq!(icecore(&["prove", &dir, "k", "--at", at]).ok().json()["block"], root["at"]);
+    }
+    icecore(&["get", &dir, "k", "--at", "-41"]).fails(3, "the newest block is 40");
+    icecore(&["get", &dir, "k", "--at", "-40"]).fails(3, "blocks 1 to 40");
+    icecore(&["get", &dir, "k", "--at", "newest"]).fails(2, "\"newest\" is no height");
+    icecore(&["reindex", &dir, "--index-budget", "10 apples"]).fails(2, "is no size");
+    icecore(&["reindex", &dir, "--index-budget", "100MB"]).ok();
+}
+
+#[test]
+fn under_json_errors_are_json_too() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let nowhere = place.text("nowhere");
+    for (args, code, kind, told) in [
+        (&["get", &dir, "k", "--at", "41", "--json"][..], 3, "out_of_range", "blocks 1 to 40"),
+        (&["get", &dir, "k", "--at", "x", "--json"], 2, "usage", "is no height"),
+        (&["get", "--json"], 2, "usage", "required arguments"),
+        (&["stats", &nowhere, "--json"], 7, "environment", "no archive at"),
+        (&["create", &dir, "--domain", "a", "--json"], 7, "environment", "exists"),
+    ] {
+        let run = icecore(args).fails(code, told);
+        assert_eq!(run.out, "", "{args:?}");
+        assert_eq!(run.err.lines().count(), 1, "{}", run.err);
+        let error: serde_json::Value = serde_json::from_str(&run.err).unwrap();
+        assert_eq!((&error["error"]["kind"], &error["error"]["code"]), (&json!(kind), &json!(code)));
+        assert!(error["error"]["message"].as_str().unwrap().contains(told), "{error}");
+    }
+    assert!(icecore(&["get", "--", "--json"]).err.starts_with("error: "), "a key is no option");
+}
+
+#[test]
+fn an_entry_of_text_is_one_line() {
+    let place = Place::new();
+    let lines: String =
+        [("a\nb", "x\ty\\"), ("esc\u{1b}[2J", "v")].map(|(key, value)| line(1, key, Some(value))).concat();
+    let dir = archive(&place, 4, &lines);
+    assert_eq!(icecore(&["scan", &dir]).ok().out, "a\\nb\tx\\ty\\\\\n0x6573631b5b324a\tv\n");
+    assert_eq!(
+        icecore(&["scan", &dir, "--encoding", "text"]).ok().out.lines().last(),
+        Some("esc\\u{1b}[2J\tv")
+    );
+    assert_eq!(icecore(&["get", &dir, "a\nb"]).ok().out, "x\\ty\\\\\n");
+    assert_eq!(icecore(&["get", &dir, "a\nb", "--raw"]).ok().out, "x\ty\\");
+    assert_eq!(icecore(&["history", &dir, "a\nb"]).ok().out, "1\tx\\ty\\\\\n");
+    assert_eq!(icecore(&["scan", &dir, "--json", "-n", "1"]).ok().json(), json!(["a\nb", "x\ty\\"]));
+}
+
+#[test]
 fn a_proof_at_a_snapshot_is_the_same_and_tells_its_cost() {
     let place = Place::new();
     let (plain, kept) = (archive(&place, 4, &forty_blocks()), place.text("kept.ice"));

@@ -163,6 +163,13 @@ pub(crate) fn fingerprint(domain: u16, key: &[u8]) -> u32 {
     (mixed >> 32) as u32
 }
 
+/// Changes one after another, as a body has them after height and root.
+pub(crate) fn encode_changes(changes: &[ChangeRef<'_>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    changes.iter().for_each(|change| encode_change(&mut out, change));
+    out
+}
+
 fn encode_change(out: &mut Vec<u8>, change: &ChangeRef<'_>) {
     put_varint(out, u64::from(change.domain));
     put_varint(out, change.key.len() as u64);

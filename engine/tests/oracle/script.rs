@@ -166,7 +166,7 @@ impl Script {
 
 /// The options of every scripted archive.
 pub(crate) fn options() -> Options {
-    let zstd = Domain { name: DOMAINS[1].to_owned(), encoding: EncodingRule::Zstd };
+    let zstd = Domain { encoding: EncodingRule::Zstd, ..Domain::new(DOMAINS[1]) };
     Options::new().domain(DOMAINS[0]).declare(zstd).blocks_per_step(4).reorg_window(2)
 }
 

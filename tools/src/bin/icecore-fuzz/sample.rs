@@ -80,7 +80,7 @@ impl Make {
 
     fn build(&self, seed: u64) -> Result<Sample, Box<dyn Error>> {
         let disk = SimStorage::new();
-        let zstd = Domain { name: DOMAINS[1].to_owned(), encoding: EncodingRule::Zstd };
+        let zstd = Domain { encoding: EncodingRule::Zstd, ..Domain::new(DOMAINS[1]) };
         let options = Options::new().domain(DOMAINS[0]).declare(zstd).blocks_per_step(self.step_len);
         let options = options.reorg_window(self.window).snapshot_period(NonZeroU64::new(self.snapshots));
         let archive = Archive::create_with(Arc::new(disk.clone()), PATH, options, open_options())?;
