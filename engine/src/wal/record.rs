@@ -134,6 +134,18 @@ impl RecordRef<'_> {
         }
     }
 
+    /// The length of the body in bytes, as files of the newest version have it; those of older ones have less.
+    pub(crate) fn body_len(&self) -> u64 {
+        match self {
+            Self::Block { changes, .. } => {
+                // Height and root, the number of changes, their fingerprints, the checksum of all that.
+                let head = (FINGERPRINTS_AT + changes.len() * FINGERPRINT_LEN + SUM_LEN) as u64;
+                changes.iter().fold(head, |len, change| len + change_len(change))
+            }
+            Self::Unwind { .. } => 8,
+        }
+    }
+
     /// Appends the body, as files of this version have it.
     pub(super) fn encode_body(&self, out: &mut Vec<u8>, version: u16) {
         match self {
@@ -161,6 +173,16 @@ impl RecordRef<'_> {
 pub(crate) fn fingerprint(domain: u16, key: &[u8]) -> u32 {
     let mixed = KeyHash::of(key).to_u64() ^ u64::from(domain).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> 32) as u32
+}
+
+fn change_len(change: &ChangeRef<'_>) -> u64 {
+    let (key, value) = (change.key.len() as u64, change.value.map_or(0, |value| value.len() as u64));
+    let tag = change.value.map_or(0, |_| value + 1);
+    varint_len(u64::from(change.domain)) + varint_len(key) + key + varint_len(tag) + value
+}
+
+fn varint_len(number: u64) -> u64 {
+    u64::from((u64::BITS - (number | 1).leading_zeros()).div_ceil(7))
 }
 
 fn encode_change(out: &mut Vec<u8>, change: &ChangeRef<'_>) {
