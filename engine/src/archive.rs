@@ -143,7 +143,7 @@ impl Archive {
 
     /// Emits every step that is complete and has left the reorg window, and waits for it.
     pub fn emit(&self) -> Result<(), Error> {
-        self.core.emit_ready(&())
+        self.core.attempt_emission(&self.core.begin_file_work(), &())
     }
 
     /// Brings the files to where background maintenance would bring them: emits what is ready, merges as the options of
@@ -170,7 +170,7 @@ impl Archive {
 
     /// What [`Archive::reindex`] would do.
     pub fn plan_reindex(&self, rule: ReindexRule, domain: Option<&str>) -> Result<Vec<ReindexPlan>, Error> {
-        self.core.plan_reindex(rule, domain)
+        self.reader.plan_reindex(rule, domain)
     }
 
     /// The rule that shapes new segments and those that age.

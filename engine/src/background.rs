@@ -1,13 +1,24 @@
-//! The thread that emits, merges and reindexes while the writer goes on.
+//! The thread that emits, merges and reindexes while the writer goes on, and what follows when one of these fails.
+//!
+//! A failure is recorded ([`Failures`](crate::failures::Failures)), shown in the statistics and retried: after a delay that
+//! doubles, and at once after an emission or when a held-up commit requests it. Only what leaves the disk in doubt, a
+//! failed log write or manifest, refuses further writes.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-use crate::core::Core;
+use crate::core::{Core, State};
 use crate::error::{Error, ErrorKind, Poison};
+use crate::failures::MaintenanceTask;
+use crate::file_work::FileWork;
 use crate::merge::MergeOptions;
 use crate::observer::Observer;
+use crate::options::Maintenance;
 use crate::reindex::ReindexRule;
+
+/// The delay before the first retry, and the longest.
+const RETRY_AFTER: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
 
 /// The maintenance thread of an archive; joined when dropped.
 pub(crate) struct Background {
@@ -54,15 +65,38 @@ impl Drop for Background {
     }
 }
 
+/// When to try again what failed.
+struct Retry {
+    delay: Duration,
+    at: Option<Instant>,
+}
+
+impl Retry {
+    fn after<T>(&mut self, outcome: &Result<T, Error>) {
+        if outcome.is_ok() {
+            *self = Self { delay: RETRY_AFTER.0, at: None };
+        } else {
+            self.at = Some(Instant::now() + self.delay);
+            self.delay = (self.delay * 2).min(RETRY_AFTER.1);
+        }
+    }
+}
+
 impl Core {
     /// Emits what is ready, then merges, then brings accessors in line with the rule; again for what was emitted meanwhile.
+    ///
+    /// # Errors
+    /// The first failure. What failed is recorded, and the rest is done all the same.
     pub(crate) fn maintain(&self, observer: &dyn Observer) -> Result<(), Error> {
         let merging = MergeOptions { domain: None, span_max: self.options.merge_span_max };
         loop {
-            self.emit_ready(observer)?;
+            let emitted = self.attempt_emission(&self.begin_file_work(), observer);
+            self.state.lock().check_poison()?;
             let emitted_to = self.state.lock().manifest.emitted_to;
-            self.merge_all(&merging, observer)?;
-            self.reindex(ReindexRule::Policy, None, observer)?;
+            let merged = self.attempt(MaintenanceTask::Merge, || self.merge_all(&merging, observer));
+            let reindexed =
+                self.attempt(MaintenanceTask::Reindex, || self.reindex(ReindexRule::Policy, None, observer));
+            emitted.and(merged.map(drop)).and(reindexed.map(drop))?;
             let state = self.state.lock();
             if state.closing || state.manifest.emitted_to == emitted_to {
                 return Ok(());
@@ -70,24 +104,72 @@ impl Core {
         }
     }
 
+    /// Emits every step that is ready and records how that went.
+    pub(crate) fn attempt_emission(&self, work: &FileWork<'_>, observer: &dyn Observer) -> Result<(), Error> {
+        let emitted = self.attempt(MaintenanceTask::Emission, || self.emit_ready(work, observer));
+        let mut state = self.state.lock();
+        state.emission_attempts += 1;
+        state.emission_wanted = false;
+        self.changed.notify_all();
+        emitted
+    }
+
+    /// Does maintenance and records how that went.
+    pub(crate) fn attempt<T>(
+        &self,
+        task: MaintenanceTask,
+        work: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let outcome = work();
+        self.shared.failures.record(task, self.version().head, &outcome);
+        outcome
+    }
+
+    /// What follows a commit: emission, and merging where the options leave it to the writer. What fails is recorded and
+    /// tried again at the next commit: the block is committed.
+    pub(crate) fn maintain_inline(&self) {
+        match self.options.maintenance {
+            Maintenance::Background => {}
+            Maintenance::EmitOnly => {
+                // Whoever else changes files emits in between.
+                if let Some(work) = self.try_file_work() {
+                    let _ = self.attempt_emission(&work, &());
+                }
+            }
+            Maintenance::Inline => {
+                let _ = self.maintain(&());
+            }
+        }
+    }
+
+    /// Whether emission should be tried now: there is something to emit, and it did not just fail.
+    pub(crate) fn emission_is_due(&self, state: &State) -> bool {
+        let failing = self.shared.failures.get(MaintenanceTask::Emission).is_some();
+        (state.emission_wanted || !failing) && self.steps_waiting(state).0 > 0
+    }
+
+    fn work_is_due(&self, state: &State) -> bool {
+        self.emission_is_due(state) || self.merging_lags(state)
+    }
+
     fn maintain_until_closed(&self) {
+        let mut retry = Retry { delay: RETRY_AFTER.0, at: None };
         loop {
             {
                 let mut state = self.state.lock();
-                while !state.closing && state.poison.is_none() && self.steps_waiting(&state) == 0 {
-                    self.changed.wait(&mut state);
+                while !state.closing && state.poison.is_none() && !self.work_is_due(&state) {
+                    match retry.at {
+                        Some(at) if self.changed.wait_until(&mut state, at).timed_out() => break,
+                        Some(_) => {}
+                        None => self.changed.wait(&mut state),
+                    }
                 }
                 if state.closing || state.poison.is_some() {
                     return;
                 }
             }
-            if let Err(error) = self.maintain(&()) {
-                // Nobody waits for this result: the next write reports it.
-                let mut state = self.state.lock();
-                let _ = state.poisoned::<()>(Err(error));
-                self.changed.notify_all();
-                return;
-            }
+            // Recorded; what poisons ends the loop.
+            retry.after(&self.maintain(&()));
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use icecore_hot::Root;
-use icecore_segments::step::BlockNumber;
+use icecore_segments::step::{BlockNumber, Step};
 use icecore_segments::{KEY_LEN_MAX, VALUE_LEN_MAX};
 
 use crate::core::{Core, State};
@@ -14,7 +14,7 @@ use crate::nodes::NodeVersion;
 use crate::options::Durability;
 use crate::table::{StepTable, add_block};
 use crate::version::Version;
-use crate::wal::{ChangeRef, RecordRef};
+use crate::wal::{BODY_LEN_MAX, ChangeRef, RecordRef};
 
 /// One change: ranges of the writer's byte arena.
 #[derive(Clone)]
@@ -73,18 +73,24 @@ impl<'a> BlockWriter<'a> {
 
     /// Commits the block and returns the root of the state after it.
     ///
+    /// `Ok` means committed and nothing else; maintenance that follows inside the call and fails is in
+    /// [`Stats::failures`](crate::Stats::failures) and is tried again at the next commit or by
+    /// [`Archive::maintain`](crate::Archive::maintain).
+    ///
     /// # Errors
-    /// [`Error::NotRising`] when another block got ahead; a failed write or sync, after which the archive reads but refuses
-    /// writes until it is opened again. Where `commit` itself emits or merges, a failure of that is returned too: the block
-    /// is committed then, and the next commit tries again.
+    /// The block was not committed, and no later opening shows it, unless the error is a failed write or sync of the log: then
+    /// the archive reads but refuses writes, and opening it again tells whether the block reached the disk.
+    ///
+    /// [`Error::NotRising`] when another block got ahead; [`Error::TooLarge`] for a block over 4 GiB; [`Error::HeldUp`] when
+    /// complete steps pile up in memory because files cannot be written: try again when the cause is gone.
     ///
     /// # Durability
     /// As [`Durability`](crate::Durability) says. In every mode the block survives the death of this process.
     pub fn commit(mut self) -> Result<Root, Error> {
         self.settle();
-        self.core.wait_for_emission();
+        self.core.wait_for_files()?;
         let root = self.core.commit(self.height, &self.changes_by_domain())?;
-        self.core.maintain_inline()?;
+        self.core.maintain_inline();
         Ok(root)
     }
 
@@ -116,6 +122,12 @@ impl<'a> BlockWriter<'a> {
     }
 }
 
+/// Measured before the tree takes the block, which cannot be taken back once the log refuses it.
+fn check_block(changes: &[ChangeRef<'_>], max: u64) -> Result<(), Error> {
+    let len = RecordRef::Block { height: 0, root: &[0; 32], changes }.body_len();
+    if len > max { Err(Error::TooLarge { what: "block", len, max }) } else { Ok(()) }
+}
+
 fn check_len(what: &'static str, bytes: &[u8], max: u64) -> Result<(), Error> {
     let len = bytes.len() as u64;
     if len > max { Err(Error::TooLarge { what, len, max }) } else { Ok(()) }
@@ -131,7 +143,10 @@ impl Core {
         if let Some(head) = version.head.filter(|head| height <= *head) {
             return Err(Error::NotRising { head, got: height });
         }
+        check_block(changes, BODY_LEN_MAX)?;
         let config = &self.shared.directory.config;
+        self.ensure_tree(state)?;
+        self.ready_log(state, config.step_len.step_of(height))?;
         let (root, nodes) = self.ensure_tree(state)?.apply(config, version.head, height, changes);
         // From here on the tree is ahead of the log: a failure poisons, and opening again starts from the log.
         let logged = self.log_block(state, height, root, changes);
@@ -149,9 +164,6 @@ impl Core {
         changes: &[ChangeRef<'_>],
     ) -> Result<(), Error> {
         let step = self.shared.directory.config.step_len.step_of(height);
-        if state.log.needs_new_file(step) {
-            self.start_log_file(state)?;
-        }
         state.log.append(&RecordRef::Block { height, root: &root.0, changes }, Some(step))?;
         match self.options.durability {
             Durability::Block => state.log.sync(),
@@ -160,13 +172,21 @@ impl Core {
         }
     }
 
-    /// Begins a file of the log. The manifest names it before it has a record, so that its loss would be noticed.
-    pub(crate) fn start_log_file(&self, state: &mut State) -> Result<(), Error> {
-        let directory = &self.shared.directory;
-        state.log.start_file()?;
-        state.manifest.wal_last = state.log.last();
-        state.manifest.generation += 1;
-        state.manifest.store(&*directory.storage, &directory.path)
+    /// Makes the log ready for a block of `step`: the steps before it are durable, and the file that takes it is named by the
+    /// manifest before it has a record, so that its loss would be noticed.
+    ///
+    /// # Errors
+    /// Where there is no space for a new file, nothing has changed and a later block tries again.
+    fn ready_log(&self, state: &mut State, step: Step) -> Result<(), Error> {
+        if state.log.begins_step(step) {
+            if state.log.is_full() {
+                let (next, manifest) = (state.log.create_next()?, state.manifest.clone());
+                return self.store_manifest(state, manifest, Some(next));
+            }
+            let synced = state.log.sync();
+            state.poisoned(synced)?;
+        }
+        Ok(())
     }
 
     /// Adds the block to the tables and lets readers see it, all at once.
@@ -198,5 +218,21 @@ impl Version {
         self.first = self.first.or(Some(height));
         self.head = Some(height);
         add_block(&mut self.tables, config, height, root, changes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_measured_before_it_is_applied() {
+        let change = |key, value| ChangeRef { domain: 1, key, value };
+        let changes = [change(&b"key"[..], Some(&b"value"[..])), change(b"gone", None)];
+        // Height, root, fingerprints and their checksum; domain, length, key, tag, value; domain, length, key, tag.
+        let len = 40 + (4 + 2 * 4 + 8) + (1 + 1 + 3 + 1 + 5) + (1 + 1 + 4 + 1);
+        check_block(&changes, len).unwrap();
+        let refused = check_block(&changes, len - 1).unwrap_err();
+        assert!(matches!(refused, Error::TooLarge { what: "block", len: found, .. } if found == len));
     }
 }

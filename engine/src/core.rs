@@ -7,22 +7,20 @@
 use std::sync::Arc;
 
 use icecore_segments::frame::Kind;
-use icecore_segments::step::BlockNumber;
+use icecore_segments::step::{BlockNumber, Step};
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::{Error, Poison};
 use crate::live::{LiveFile, LiveSegment};
-use crate::log::Log;
+use crate::log::{Log, NextFile};
 use crate::manifest::Manifest;
+use crate::merge::backlog;
 use crate::observer::Observer;
-use crate::options::{Maintenance, OpenOptions};
+use crate::options::OpenOptions;
 use crate::reader::Shared;
 use crate::storage::DirLock;
 use crate::tree::LiveTree;
 use crate::version::{Version, by_domain};
-
-/// Complete steps that may wait for emission before a commit waits for them.
-const STEPS_WAITING_MAX: u64 = 4;
 
 /// The writing side of an archive.
 pub(crate) struct Core {
@@ -48,9 +46,33 @@ pub(crate) struct State {
     /// The failure after which nothing is written any more.
     pub(crate) poison: Option<Poison>,
     pub(crate) closing: bool,
+    /// Attempts to emit that ended, well or not.
+    pub(crate) emission_attempts: u64,
+    /// A commit is held up by an emission that failed and requests another attempt.
+    pub(crate) emission_wanted: bool,
+    /// The most segments of a domain that merging would do away with, as of the last change of files.
+    pub(crate) merge_backlog: usize,
+    /// Steps before this one are in the hands of long work: nothing else merges them.
+    pub(crate) merging_from: Step,
 }
 
 impl State {
+    /// That of an archive that was just opened.
+    pub(crate) fn new(manifest: Manifest, log: Log) -> Self {
+        Self {
+            manifest,
+            log,
+            live: None,
+            observer: Arc::new(()),
+            poison: None,
+            closing: false,
+            emission_attempts: 0,
+            emission_wanted: false,
+            merge_backlog: 0,
+            merging_from: Step(0),
+        }
+    }
+
     /// Refuses writes after a failed one.
     pub(crate) fn check_poison(&self) -> Result<(), Error> {
         self.poison.as_ref().map_or(Ok(()), |poison| Err(poison.refusal()))
@@ -80,6 +102,8 @@ impl Drop for Core {
 pub(crate) struct FileChange {
     pub(crate) removed: Vec<Arc<LiveSegment>>,
     pub(crate) added: Vec<Arc<LiveSegment>>,
+    /// Where the log goes on.
+    pub(crate) log: Option<NextFile>,
 }
 
 impl Drop for FileChange {
@@ -115,8 +139,9 @@ impl Core {
     /// `edit` adjusts manifest and version to what the change means beyond the list of segments. Files that the new manifest
     /// does not name go when their last reader lets go.
     ///
-    /// Durability: when this returns the change survives a power loss. After an error the archive is poisoned, because
-    /// nobody knows which manifest the disk has.
+    /// Durability: when this returns the change survives a power loss. A failure before the new manifest takes the place of
+    /// the old one leaves everything as it was; after a later one the archive is poisoned, because nobody knows which manifest
+    /// the disk has.
     pub(crate) fn publish(
         &self,
         state: &mut State,
@@ -124,63 +149,58 @@ impl Core {
         edit: impl FnOnce(&mut Manifest, &mut Version),
     ) -> Result<(), Error> {
         state.check_poison()?;
-        // From here on the manifest on disk may name them.
-        let added = std::mem::take(&mut change.added);
         let directory = &self.shared.directory;
         let mut version = (*self.version()).clone();
         let mut manifest = state.manifest.clone();
         let kept = version
             .all_segments()
             .filter(|segment| !change.removed.iter().any(|gone| Arc::ptr_eq(gone, segment)))
+            .chain(&change.added)
             .cloned();
-        let segments = by_domain(directory.config.domains.len(), kept.chain(added));
+        let segments = by_domain(directory.config.domains.len(), kept);
         version.segments = Arc::new(segments);
         manifest.segments = version.all_segments().map(|segment| segment.record.clone()).collect();
-        manifest.generation += 1;
         edit(&mut manifest, &mut version);
-        let stored = directory
-            .storage
-            .sync_dir(&directory.path)
-            .and_then(|()| manifest.store(&*directory.storage, &directory.path));
-        state.poisoned(stored)?;
-        state.manifest = manifest;
+        if !change.added.is_empty() {
+            let synced = directory.storage.sync_dir(&directory.path);
+            state.poisoned(synced)?;
+        }
+        let stored = self.store_manifest(state, manifest, change.log.take());
+        if state.poison.is_some() {
+            // The manifest on disk may name them.
+            change.added.clear();
+        }
+        stored?;
+        change.added.clear();
         for segment in &change.removed {
             segment.retire_unless_named(&version);
         }
+        state.merge_backlog = backlog(&version, state, self.options.merge_span_max);
         self.shared.install(version);
         self.changed.notify_all();
         Ok(())
     }
 
-    /// Lets emission catch up before the writer runs further ahead.
-    pub(crate) fn wait_for_emission(&self) {
-        if self.options.maintenance != Maintenance::Background {
-            return;
-        }
-        let mut state = self.state.lock();
-        while state.poison.is_none() && !state.closing && self.steps_waiting(&state) > STEPS_WAITING_MAX {
-            self.changed.wait(&mut state);
-        }
-    }
-
-    /// Complete steps that wait for emission.
-    pub(crate) fn steps_waiting(&self, state: &State) -> u64 {
-        let config = &self.shared.directory.config;
-        let border =
-            self.version().head.map(|head| config.step_len.emission_border(head, config.reorg_window));
-        let emitted = state.manifest.emitted_to;
-        let version = self.version();
-        version.tables.iter().filter(|t| t.step() >= emitted && border.is_some_and(|b| t.step() < b)).count()
-            as u64
-    }
-
-    /// What follows a commit: emission, and merging where the options leave it to the writer.
-    pub(crate) fn maintain_inline(&self) -> Result<(), Error> {
-        match self.options.maintenance {
-            Maintenance::Background => Ok(()),
-            Maintenance::EmitOnly => self.emit_ready(&()),
-            Maintenance::Inline => self.maintain(&()),
-        }
+    /// Makes `manifest` that of the archive, and `log`, if there is one, the file that the log goes on in.
+    ///
+    /// # Errors
+    /// All that needs space comes first, and a failure of it changes nothing; a later one poisons.
+    pub(crate) fn store_manifest(
+        &self,
+        state: &mut State,
+        mut manifest: Manifest,
+        log: Option<NextFile>,
+    ) -> Result<(), Error> {
+        let directory = &self.shared.directory;
+        manifest.generation += 1;
+        manifest.wal_last = log.as_ref().map_or(manifest.wal_last, NextFile::sequence);
+        manifest.write_beside(&*directory.storage, &directory.path)?;
+        let installed = log
+            .map_or(Ok(()), |next| state.log.go_on_in(next))
+            .and_then(|()| Manifest::install(&*directory.storage, &directory.path));
+        state.poisoned(installed)?;
+        state.manifest = manifest;
+        Ok(())
     }
 }
 

@@ -3,17 +3,17 @@
 //! The tables of such steps no longer change, so they are written without holding up commits. Until the new manifest is
 //! published, readers find the versions in memory; after it, in the segment; never in both, never in neither.
 //!
-//! A merge that takes an hour must not hold up commits for an hour, so whoever merges or reindexes emits in between.
+//! Several small steps that are ready at once become one segment per domain, as a merge of them would.
 
 use std::sync::Arc;
 
 use icecore_segments::step::{Step, StepRange};
 use icecore_segments::{Entry, Value};
-use parking_lot::MutexGuard;
 
 use crate::core::{Core, FileChange};
 use crate::domain::DomainId;
 use crate::error::Error;
+use crate::file_work::FileWork;
 use crate::live::LiveSegment;
 use crate::manifest::DensityRule;
 use crate::node_table::in_order;
@@ -22,61 +22,93 @@ use crate::observer::Observer;
 use crate::output::SegmentOutput;
 use crate::table::StepTable;
 
-impl Core {
-    /// Emits every step that is ready, oldest first.
-    pub(crate) fn emit_ready(&self, observer: &dyn Observer) -> Result<(), Error> {
-        self.emit_ready_beside(&self.structure.lock(), observer)
-    }
+/// Steps that become one segment per domain.
+struct Batch {
+    steps: StepRange,
+    tables: Vec<Arc<StepTable>>,
+}
 
-    /// Lets emission go on in the middle of other long work, since commits wait for it. `false` when the archive is closed:
-    /// what can be done again later is then left.
-    pub(crate) fn goes_on(&self, structure: &MutexGuard<'_, ()>) -> Result<bool, Error> {
-        let (closing, waiting) = {
-            let state = self.state.lock();
-            (state.closing, self.steps_waiting(&state))
-        };
-        if waiting > 0 && !closing {
-            self.emit_ready_beside(structure, &())?;
+/// Small steps go together, so that what a manifest and its syncs cost is shared: up to this many bytes of keys and values.
+const BATCH_BYTES_MAX: u64 = 16 << 20;
+
+/// The batches that the next manifest publishes: all of a run of small steps, or one large step. `ready` is not empty.
+fn batches(ready: &[Arc<StepTable>], border: Step, span_max: u64) -> Vec<Batch> {
+    let mut batches = Vec::new();
+    let (mut at, mut bytes) = (0, 0);
+    while at < ready.len() {
+        let batch = widest(&ready[at..], border, span_max);
+        bytes += batch.tables.iter().map(|table| table.bytes()).sum::<u64>();
+        if bytes > BATCH_BYTES_MAX && !batches.is_empty() {
+            break;
         }
-        Ok(!closing)
+        at += batch.tables.len();
+        batches.push(batch);
     }
+    batches
+}
 
-    /// The same as [`Self::emit_ready`], by whoever has the lock of the structure.
-    fn emit_ready_beside(&self, _: &MutexGuard<'_, ()>, observer: &dyn Observer) -> Result<(), Error> {
+/// The smallest aligned range with as many of the first tables as fit in one.
+fn widest(ready: &[Arc<StepTable>], border: Step, span_max: u64) -> Batch {
+    let first = ready[0].step();
+    let mut batch = Batch { steps: StepRange::single(first), tables: vec![Arc::clone(&ready[0])] };
+    let mut span = 2u64;
+    while span <= span_max && first.0.is_multiple_of(span) {
+        let Some(steps) = StepRange::new(first, Step(first.0.saturating_add(span))) else { break };
+        let tables: Vec<_> = ready.iter().take_while(|table| steps.contains(table.step())).cloned().collect();
+        let bytes = tables.iter().map(|table| table.bytes()).sum::<u64>();
+        if steps.to() > border || bytes > BATCH_BYTES_MAX {
+            break;
+        }
+        if tables.len() > batch.tables.len() {
+            batch = Batch { steps, tables };
+        }
+        let Some(wider) = span.checked_mul(2) else { break };
+        span = wider;
+    }
+    batch
+}
+
+impl Core {
+    /// Emits every step that is ready now, oldest first.
+    pub(crate) fn emit_ready(&self, _: &FileWork<'_>, observer: &dyn Observer) -> Result<(), Error> {
         let config = &self.shared.directory.config;
+        let Some(head) = self.version().head else { return Ok(()) };
+        let border = config.step_len.emission_border(head, config.reorg_window);
         loop {
             let version = self.version();
-            let Some(head) = version.head else { return Ok(()) };
-            let border = config.step_len.emission_border(head, config.reorg_window);
-            let Some(table) = version.tables.first().filter(|table| table.step() < border) else {
+            let ready = version.tables.partition_point(|table| table.step() < border);
+            if ready == 0 {
                 return Ok(());
-            };
+            }
             if config.snapshots.is_some() {
                 // After opening, the tables have no nodes yet.
                 let mut state = self.state.lock();
                 state.check_poison()?;
                 self.ensure_tree(&mut state)?;
             }
-            self.emit(table, observer)?;
+            self.emit(&batches(&version.tables[..ready], border, self.options.merge_span_max), observer)?;
         }
     }
 
-    fn emit(&self, table: &Arc<StepTable>, observer: &dyn Observer) -> Result<(), Error> {
+    fn emit(&self, batches: &[Batch], observer: &dyn Observer) -> Result<(), Error> {
         let config = &self.shared.directory.config;
-        observer.begin(&format!("emit step {}", table.step()), None);
         let rule = self.state.lock().manifest.rule;
         let mut change = FileChange::default();
-        for domain in (0..config.domains.len()).map(|index| DomainId(index as u16)) {
-            change.added.extend(self.emit_domain(table, rule, domain, observer)?.map(Arc::new));
+        for batch in batches {
+            observer.begin(&format!("emit step {}", batch.steps), None);
+            for domain in (0..config.domains.len()).map(|index| DomainId(index as u16)) {
+                change.added.extend(self.emit_domain(batch, rule, domain, observer)?.map(Arc::new));
+            }
+            observer.end();
         }
-        observer.end();
-        let emitted_to = table.step().next();
+        let last = batches.iter().flat_map(|batch| &batch.tables).next_back().expect("a step is ready");
+        let emitted_to = batches.last().expect("a step is ready").steps.to();
         let mut state = self.state.lock();
         let first_live = state.log.first_needed(emitted_to);
         let first_block = self.version().first;
         self.publish(&mut state, change, |manifest, version| {
             manifest.emitted_to = emitted_to;
-            manifest.emitted_head = table.last_height().or(manifest.emitted_head);
+            manifest.emitted_head = last.last_height().or(manifest.emitted_head);
             manifest.first_block = manifest.first_block.or(first_block);
             manifest.wal_first = first_live;
             version.emitted_head = manifest.emitted_head;
@@ -88,13 +120,13 @@ impl Core {
 
     fn emit_domain(
         &self,
-        table: &StepTable,
+        batch: &Batch,
         rule: DensityRule,
         domain: DomainId,
         observer: &dyn Observer,
     ) -> Result<Option<LiveSegment>, Error> {
         if self.shared.directory.config.nodes() == Some(domain) {
-            let runs = table.nodes().runs();
+            let runs: Vec<_> = batch.tables.iter().flat_map(|table| table.nodes().runs()).collect();
             let versions = in_order(&runs);
             let keys: Vec<&[&NodeVersion]> = versions.chunk_by(|a, b| a.key == b.key).collect();
             let entries = keys.iter().flat_map(|versions| versions.iter().rev()).map(|version| Entry {
@@ -102,9 +134,13 @@ impl Core {
                 block: version.block,
                 value: value(version.value.as_bytes()),
             });
-            return self.emit_entries(table.step(), rule, domain, keys.len() as u64, entries, observer);
+            return self.emit_entries(batch.steps, rule, domain, keys.len() as u64, entries, observer);
         }
-        let keys = table.keys(domain);
+        let tables: Vec<_> = batch.tables.iter().map(|table| table.keys(domain)).collect();
+        // Stable, so that of a key the versions of the newest step come first.
+        let mut keys: Vec<_> = tables.iter().rev().flat_map(|keys| keys.iter()).collect();
+        keys.sort_by_key(|(key, _)| *key);
+        let distinct = keys.chunk_by(|(a, _), (b, _)| a == b).count() as u64;
         let entries = keys.iter().flat_map(|(key, versions)| {
             versions.iter().rev().map(|(block, bytes)| Entry {
                 key,
@@ -112,12 +148,12 @@ impl Core {
                 value: value(bytes.as_deref()),
             })
         });
-        self.emit_entries(table.step(), rule, domain, keys.len() as u64, entries, observer)
+        self.emit_entries(batch.steps, rule, domain, distinct, entries, observer)
     }
 
     fn emit_entries<'e>(
         &self,
-        step: Step,
+        steps: StepRange,
         rule: DensityRule,
         domain: DomainId,
         keys: u64,
@@ -128,7 +164,6 @@ impl Core {
             return Ok(None);
         }
         let directory = &self.shared.directory;
-        let steps = StepRange::single(step);
         let shape = self.shape_of_new(rule, domain, steps, keys)?;
         let mut output = SegmentOutput::create(directory, domain, steps, shape, keys)?;
         for entry in entries {

@@ -210,6 +210,27 @@ pub enum Error {
         /// The height.
         block: BlockNumber,
     },
+    /// Complete steps wait in memory because they cannot be written to files. The block was not committed; nothing else was
+    /// lost, and a later commit goes on as soon as the cause is gone.
+    #[error("block not committed while complete steps cannot be written to files: {since}")]
+    HeldUp {
+        /// Why emission failed at its last attempt.
+        since: String,
+        /// What to do about it.
+        cause: ErrorKind,
+    },
+    /// Work that writes files was not begun, because the file system has too little room for what it writes.
+    #[error("{task} needs {needed} bytes, {} has {free} free", path.display())]
+    NoRoom {
+        /// What was to be done.
+        task: String,
+        /// The directory of the archive.
+        path: PathBuf,
+        /// Bytes it may write before it frees any.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
     /// A write or sync failed before; the archive reads but refuses writes until it is opened again.
     #[error("writes are refused since an earlier failure: {since}")]
     Poisoned {
@@ -295,8 +316,9 @@ impl Error {
             | Self::KeyLength { .. }
             | Self::TooLarge { .. }
             | Self::Options { .. } => ErrorKind::Misuse,
+            Self::HeldUp { cause, .. } => *cause,
             // A full disk must be known as one, or opening again fails as well.
-            Self::Poisoned { cause: ErrorKind::NoSpace, .. } => ErrorKind::NoSpace,
+            Self::NoRoom { .. } | Self::Poisoned { cause: ErrorKind::NoSpace, .. } => ErrorKind::NoSpace,
             Self::Poisoned { .. } | Self::Replaced { .. } => ErrorKind::Closed,
         }
     }

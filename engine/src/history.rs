@@ -11,7 +11,7 @@ use crate::table::Found;
 use crate::version::Version;
 
 impl Version {
-    /// The versions of `key` up to the head of this version, newest first.
+    /// The versions of `key` up to the head of this version, newest first: down to the one that the lowest block sees.
     pub(crate) fn history(&self, domain: DomainId, key: &[u8], tally: &Tally) -> Result<Vec<Found>, Error> {
         let Some(head) = self.head else { return Ok(Vec::new()) };
         let mut found = Vec::new();
@@ -25,7 +25,19 @@ impl Version {
                 segment.versions(key, tally, &mut found)?;
             }
         }
+        found.truncate(self.visible(&found));
         Ok(found)
+    }
+
+    /// How many of the versions of a key, newest first, a block can see. What a prune has not reached yet, in memory or in a
+    /// segment, is not shown: history ends where reading ends.
+    fn visible(&self, found: &[Found]) -> usize {
+        let Some(first) = self.first else { return found.len() };
+        match found.iter().position(|(block, _)| *block <= first) {
+            Some(at) if found[at].0 == first || found[at].1.is_some() => at + 1,
+            Some(at) => at,
+            None => found.len(),
+        }
     }
 }
 

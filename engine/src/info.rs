@@ -82,6 +82,6 @@ impl LiveSegment {
 impl Directory {
     /// The name of a segment without extension: `storage.0-64`.
     pub(crate) fn segment_name(&self, record: &SegmentRecord) -> String {
-        format!("{}.{}", self.config.domains[record.domain.index()].name, record.steps)
+        self.segment_stem(record.domain, record.steps)
     }
 }

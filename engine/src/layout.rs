@@ -41,11 +41,17 @@ pub(crate) fn parse_wal_name(name: &str) -> Option<u64> {
     (format!("{sequence:016x}") == digits).then_some(sequence)
 }
 
+/// What the names of the files of a segment begin with.
+pub(crate) fn segment_stem(domain: &str, steps: StepRange) -> String {
+    format!("{domain}.{steps}")
+}
+
 /// The name of a file of a segment. Revision 0 is not written.
 pub(crate) fn segment_file(domain: &str, steps: StepRange, revision: u32, kind: Kind) -> String {
+    let stem = segment_stem(domain, steps);
     match revision {
-        0 => format!("{domain}.{steps}.{kind}"),
-        _ => format!("{domain}.{steps}.{revision}.{kind}"),
+        0 => format!("{stem}.{kind}"),
+        _ => format!("{stem}.{revision}.{kind}"),
     }
 }
 

@@ -1,7 +1,8 @@
 //! The live files of the write-ahead log: which there are, which are still needed, where the next record goes.
 //!
-//! One file per step, so that a file can go as soon as its step was emitted; files go from the front only, because a
-//! later file may unwind what an earlier one says.
+//! A file ends with a step, so that it can go as soon as its steps were emitted, and small steps share one, so that a new
+//! file and its syncs are paid for once in a while. Files go from the front only, because a later file may unwind what an
+//! earlier one says.
 
 use std::collections::VecDeque;
 
@@ -11,6 +12,12 @@ use crate::error::Error;
 use crate::layout;
 use crate::live::Directory;
 use crate::wal::{Position, RecordRef, WalWriter};
+
+/// A file with fewer blocks takes the next step too, so that steps of a block or two do not pay for a file each ...
+const FILE_BLOCKS_MIN: u64 = 4;
+
+/// ... unless it is this long. Opening reads this much of emitted blocks at most, and a block.
+const FILE_LEN_MIN: u64 = 1 << 20;
 
 /// See the module.
 pub(crate) struct Log {
@@ -27,6 +34,8 @@ pub(crate) struct LogFile {
     pub(crate) sequence: u64,
     /// The highest step that it has a block of; `None` without a block.
     pub(crate) last_step: Option<Step>,
+    /// How many blocks it has.
+    pub(crate) blocks: u64,
 }
 
 impl Log {
@@ -47,21 +56,36 @@ impl Log {
         self.files.back().expect("an archive has a log file").sequence
     }
 
-    /// Whether a block of `step` should not join the blocks in the present file.
-    pub(crate) fn needs_new_file(&self, step: Step) -> bool {
+    /// Whether a block of `step` begins another step than the present file ends with.
+    pub(crate) fn begins_step(&self, step: Step) -> bool {
         let present = self.files.back().expect("an archive has a log file");
         present.last_step.is_some_and(|last| last != step)
     }
 
-    /// Begins the next file and seals the present one, durably. The next comes first: a full disk is noticed while the
-    /// present one can still go on.
-    pub(crate) fn start_file(&mut self) -> Result<(), Error> {
-        let sequence = self.last() + 1;
-        let next = create_file(&self.directory, sequence)?;
-        std::mem::replace(&mut self.writer, next).seal()?;
+    /// Whether the present file has enough for the next step to have one of its own.
+    pub(crate) fn is_full(&self) -> bool {
+        let present = self.files.back().expect("an archive has a log file");
+        present.blocks >= FILE_BLOCKS_MIN || self.writer.len() >= FILE_LEN_MIN
+    }
+
+    /// Creates the file after the present one, which can still go on.
+    ///
+    /// # Errors
+    /// Nothing is left of the file.
+    pub(crate) fn create_next(&self) -> Result<NextFile, Error> {
+        let file = LogFile { sequence: self.last() + 1, last_step: None, blocks: 0 };
+        let mut next = NextFile { directory: self.directory.clone(), file, writer: None, is_unused: true };
+        next.writer = Some(create_file(&self.directory, file.sequence)?);
+        Ok(next)
+    }
+
+    /// Seals the present file, durably, and goes on in the next.
+    pub(crate) fn go_on_in(&mut self, mut next: NextFile) -> Result<(), Error> {
+        let writer = next.writer.take().expect("a next file is complete and used once");
+        next.is_unused = false;
+        self.files.push_back(next.file);
         self.unsynced = 0;
-        self.files.push_back(LogFile { sequence, last_step: None });
-        Ok(())
+        std::mem::replace(&mut self.writer, writer).seal()
     }
 
     /// Appends a record and hands it to the system. `step` is that of a block.
@@ -70,6 +94,7 @@ impl Log {
         self.unsynced += 1;
         let present = self.files.back_mut().expect("an archive has a log file");
         present.last_step = present.last_step.max(step);
+        present.blocks += u64::from(step.is_some());
         Ok(())
     }
 
@@ -108,6 +133,48 @@ impl Log {
             self.files.pop_front();
         }
         Ok(())
+    }
+}
+
+/// A log file that no manifest names yet; removed when it is dropped before the log goes on in it.
+pub(crate) struct NextFile {
+    directory: Directory,
+    file: LogFile,
+    /// `None` while it is being created, and when the log has it.
+    writer: Option<WalWriter>,
+    is_unused: bool,
+}
+
+impl NextFile {
+    pub(crate) fn sequence(&self) -> u64 {
+        self.file.sequence
+    }
+
+    /// Appends a block.
+    pub(crate) fn append(&mut self, record: &RecordRef<'_>, step: Step) -> Result<(), Error> {
+        self.file.last_step = self.file.last_step.max(Some(step));
+        self.file.blocks += 1;
+        self.writer().append(record)
+    }
+
+    /// Makes everything in it durable.
+    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+        self.writer().sync()?;
+        self.writer().settle()
+    }
+
+    fn writer(&mut self) -> &mut WalWriter {
+        self.writer.as_mut().expect("a next file is complete and used once")
+    }
+}
+
+impl Drop for NextFile {
+    fn drop(&mut self) {
+        if self.is_unused {
+            // What cannot be removed now is garbage that the next opening removes.
+            let path = layout::wal_file(&self.directory.path, self.file.sequence);
+            let _ = self.directory.storage.remove(&path);
+        }
     }
 }
 

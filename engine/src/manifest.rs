@@ -128,18 +128,35 @@ impl Manifest {
     ///
     /// Durability: when this returns, a power loss leaves this manifest; when it fails, the former or this one.
     pub(crate) fn store(&self, storage: &dyn Storage, dir: &Path) -> Result<(), Error> {
+        self.write_beside(storage, dir)?;
+        Self::install(storage, dir)
+    }
+
+    /// Writes and syncs this as the next manifest. The former stays the archive's, whether this fails or not.
+    pub(crate) fn write_beside(&self, storage: &dyn Storage, dir: &Path) -> Result<(), Error> {
         let fresh = dir.join(layout::MANIFEST_NEW);
         storage.remove(&fresh)?;
-        let mut file = storage.create(&fresh)?;
-        let bytes = self.encode();
-        file.write_all(&bytes).map_err(|source| Error::Io {
+        self.write_to(storage, &fresh).inspect_err(|_| {
+            // What cannot be removed now is garbage that the next opening removes.
+            let _ = storage.remove(&fresh);
+        })
+    }
+
+    fn write_to(&self, storage: &dyn Storage, path: &Path) -> Result<(), Error> {
+        let mut file = storage.create(path)?;
+        file.write_all(&self.encode()).map_err(|source| Error::Io {
             operation: crate::error::Operation::Write,
-            path: fresh.clone(),
+            path: path.to_owned(),
             source,
         })?;
-        file.sync()?;
-        drop(file);
-        storage.rename(&fresh, &dir.join(layout::MANIFEST))?;
+        file.sync()
+    }
+
+    /// Makes what [`Manifest::write_beside`] wrote the archive's manifest.
+    ///
+    /// Durability: as [`Manifest::store`].
+    pub(crate) fn install(storage: &dyn Storage, dir: &Path) -> Result<(), Error> {
+        storage.rename(&dir.join(layout::MANIFEST_NEW), &dir.join(layout::MANIFEST))?;
         storage.sync_dir(dir)
     }
 

@@ -184,7 +184,7 @@ pub enum Maintenance {
     /// A thread of the archive; `commit` waits only when emission falls behind.
     #[default]
     Background,
-    /// `commit` itself, before it returns. For tools that want no threads and for tests.
+    /// `commit` itself, before it returns; after opening, files are written by the calling thread alone.
     Inline,
     /// `commit` emits; merging and reindexing wait until they are asked for.
     EmitOnly,

@@ -31,6 +31,7 @@ pub(crate) struct Shape {
     pub(crate) m: Density,
     pub(crate) filter_bits: FilterBits,
     pub(crate) encoding: EncodingRule,
+    pub(crate) parallelism: Parallelism,
 }
 
 /// A file that is being written under its final name; removed when it is dropped before [`SyncedFile::keep`].
@@ -42,18 +43,21 @@ struct NewFile {
 }
 
 impl NewFile {
-    /// Creates the file under the first revision that no file on disk has.
+    /// Creates the file under the first revision that no file on disk has, nor the one that the manifest names for this range:
+    /// that one may be missing, but a named file is never written again.
     fn create(
         directory: &Directory,
         domain: DomainId,
         steps: StepRange,
         kind: Kind,
+        named: Option<FileRecord>,
     ) -> Result<(Self, Sink), Error> {
         let name = &directory.config.domains[domain.index()].name;
         let mut revision = 0;
         let path = loop {
             let path = directory.path.join(layout::segment_file(name, steps, revision, kind));
-            if directory.storage.len(&path)?.is_none() {
+            let is_named = named.is_some_and(|named| named.revision == revision);
+            if !is_named && directory.storage.len(&path)?.is_none() {
                 break path;
             }
             revision += 1;
@@ -119,9 +123,10 @@ fn filter_builder(
     directory: &Directory,
     bits: FilterBits,
     keys_max: u64,
+    parallelism: Parallelism,
 ) -> Result<FilterBuilder<EngineSpool>, Error> {
     let spool = EngineSpool(directory.storage.spool(&directory.path)?);
-    Ok(FilterBuilder::new(bits, keys_max, spool, Parallelism::Rayon))
+    Ok(FilterBuilder::new(bits, keys_max, spool, parallelism))
 }
 
 /// See the module.
@@ -146,12 +151,12 @@ impl<'d> SegmentOutput<'d> {
         keys_max: u64,
     ) -> Result<Self, Error> {
         let name = &directory.config.domains[domain.index()].name;
-        let (kv, kv_sink) = NewFile::create(directory, domain, steps, Kind::Segment)?;
-        let (bt, bt_sink) = NewFile::create(directory, domain, steps, Kind::PivotIndex)?;
+        let (kv, kv_sink) = NewFile::create(directory, domain, steps, Kind::Segment, None)?;
+        let (bt, bt_sink) = NewFile::create(directory, domain, steps, Kind::PivotIndex, None)?;
         let pivots = PivotBuilder::new(bt_sink, name, steps, shape.m).map_err(|e| bt.error(e))?;
         let builder =
             SegmentBuilder::new(kv_sink, name, steps, shape.encoding, pivots).map_err(|e| kv.error(e))?;
-        let filter = filter_builder(directory, shape.filter_bits, keys_max)?;
+        let filter = filter_builder(directory, shape.filter_bits, keys_max, shape.parallelism)?;
         Ok(Self { directory, domain, steps, shape, kv, bt, builder, filter })
     }
 
@@ -173,7 +178,7 @@ impl<'d> SegmentOutput<'d> {
         let parent = summary.file.content;
         let (pivot_summary, bt_sink) =
             pivots.finish(parent, summary.pages, summary.entries).map_err(|e| bt.error(e))?;
-        let kvei = write_filter(directory, domain, steps, filter, parent)?;
+        let kvei = write_filter(directory, (domain, steps, None), filter, parent)?;
         let bt = bt.sync(bt_sink, pivot_summary.file)?;
         let kv = kv.sync(kv_sink, summary.file)?;
         let (kv, bt, kvei) = (kv.keep(), bt.keep(), kvei.keep());
@@ -184,13 +189,12 @@ impl<'d> SegmentOutput<'d> {
 
 fn write_filter(
     directory: &Directory,
-    domain: DomainId,
-    steps: StepRange,
+    (domain, steps, named): (DomainId, StepRange, Option<FileRecord>),
     filter: FilterBuilder<EngineSpool>,
     parent: Checksum,
 ) -> Result<SyncedFile, Error> {
     let name = &directory.config.domains[domain.index()].name;
-    let (file, sink) = NewFile::create(directory, domain, steps, Kind::ExistenceFilter)?;
+    let (file, sink) = NewFile::create(directory, domain, steps, Kind::ExistenceFilter, named)?;
     let (summary, sink) = filter.finish(sink, name, steps, parent).map_err(|e| file.error(e))?;
     file.sync(sink, summary.file)
 }
@@ -200,14 +204,18 @@ pub(crate) fn rebuild_index(
     directory: &Directory,
     record: &SegmentRecord,
     m: Density,
+    progress: &mut Progress<'_>,
 ) -> Result<FileRecord, Error> {
     let name = &directory.config.domains[record.domain.index()].name;
     let kv = directory.open_for_pass(record)?;
     let segment = kv.view();
-    let (file, sink) = NewFile::create(directory, record.domain, record.steps, Kind::PivotIndex)?;
+    let (file, sink) =
+        NewFile::create(directory, record.domain, record.steps, Kind::PivotIndex, Some(record.bt))?;
     let pivots = PivotBuilder::new(sink, name, record.steps, m).map_err(|e| file.error(e))?;
-    let mut pivots = Releasing { inner: pivots, mapping: segment.data(), seen: 0 };
-    segment.offer_pivots(&mut pivots).map_err(|e| kv.error(e))?;
+    let mut pivots = Releasing { inner: pivots, mapping: segment.data(), seen: 0, progress, stopped: Ok(()) };
+    let offered = segment.offer_pivots(&mut pivots);
+    std::mem::replace(&mut pivots.stopped, Ok(()))?;
+    offered.map_err(|e| kv.error(e))?;
     let summary = segment.summary();
     let (pivots, sink) = pivots
         .inner
@@ -221,38 +229,61 @@ pub(crate) fn rebuild_filter(
     directory: &Directory,
     record: &SegmentRecord,
     bits: FilterBits,
+    parallelism: Parallelism,
+    progress: &mut Progress<'_>,
 ) -> Result<FileRecord, Error> {
     let kv = directory.open_for_pass(record)?;
     let segment = kv.view();
     let summary = segment.summary();
-    let mut filter = filter_builder(directory, bits, summary.keys)?;
+    let mut filter = filter_builder(directory, bits, summary.keys, parallelism)?;
     let mut seen = 0u64;
+    let mut stopped = Ok(());
     let pushed = segment.for_each_key(|key| {
         seen += 1;
         if seen.is_multiple_of(RELEASE_EVERY) {
             segment.data().release();
+            stopped = progress(RELEASE_EVERY);
+            if stopped.is_err() {
+                return Err(stop());
+            }
         }
         filter.push(KeyHash::of(key))
     });
+    stopped?;
     pushed.map_err(|e| kv.error(e))?;
-    Ok(write_filter(directory, record.domain, record.steps, filter, summary.file.content)?.keep())
+    let named = (record.domain, record.steps, Some(record.kvei));
+    Ok(write_filter(directory, named, filter, summary.file.content)?.keep())
 }
 
 /// Entries (or keys, or pivots) of a sequential pass between two releases of what was read: about 50 MB of pages.
 pub(crate) const RELEASE_EVERY: u64 = 1 << 20;
 
+/// Hears of every so many entries of a pass; an error of it ends the pass.
+pub(crate) type Progress<'p> = dyn FnMut(u64) -> Result<(), Error> + 'p;
+
+/// Ends a pass of a floor whose caller knows why.
+fn stop() -> icecore_segments::Error {
+    icecore_segments::Error::Write(io::ErrorKind::Interrupted.into())
+}
+
 /// Passes pivots on and keeps the pass over their segment from filling memory with its pages.
-struct Releasing<'m, P> {
+struct Releasing<'m, 'p, P> {
     inner: P,
     mapping: &'m Mapping,
     seen: u64,
+    progress: &'m mut Progress<'p>,
+    stopped: Result<(), Error>,
 }
 
-impl<P: PivotSink> PivotSink for Releasing<'_, P> {
+impl<P: PivotSink> PivotSink for Releasing<'_, '_, P> {
     fn pivot(&mut self, pivot: &Pivot<'_>) -> Result<(), icecore_segments::Error> {
         if pivot.ordinal - self.seen >= RELEASE_EVERY {
             self.seen = pivot.ordinal;
             self.mapping.release();
+            self.stopped = (self.progress)(RELEASE_EVERY);
+            if self.stopped.is_err() {
+                return Err(stop());
+            }
         }
         self.inner.pivot(pivot)
     }

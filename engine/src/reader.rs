@@ -17,6 +17,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::domain::{Domain, DomainId, RootRow, root_height, root_key};
 use crate::error::{Error, one_line};
+use crate::failures::Failures;
 use crate::follow::Follower;
 use crate::info::SegmentInfo;
 use crate::live::{Directory, Problem};
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     /// How the archive is followed where another process may write it.
     follower: Option<Mutex<Follower>>,
     pub(crate) counters: Counters,
+    pub(crate) failures: Failures,
 }
 
 impl Shared {
@@ -59,6 +61,7 @@ impl Shared {
             waiting: Mutex::default(),
             follower: follower.map(Mutex::new),
             counters: Counters::default(),
+            failures: Failures::default(),
         })
     }
 
@@ -331,6 +334,7 @@ impl Reader {
         };
         stats.problems.extend(version.log_fault.as_ref().map(|fault| one_line(&fault.error())));
         stats.reads = self.shared.counters.reads();
+        stats.failures = self.shared.failures.all();
         stats
     }
 }

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use icecore_index::Parallelism;
 use icecore_segments::frame::Kind;
 use parking_lot::{Condvar, Mutex};
 use rayon::prelude::*;
@@ -90,8 +91,7 @@ pub(crate) fn open_for_writing(
     }
     remove_garbage(&directory, &manifest)?;
     let log = Log::resume(&directory, loaded.files, loaded.log_end)?;
-    let observer = Arc::new(());
-    let state = State { manifest, log, live: None, observer, poison: None, closing: false };
+    let state = State::new(manifest, log);
     Ok(Core {
         shared: Shared::new(directory, loaded.version),
         options,
@@ -164,7 +164,7 @@ fn replay_file(
 ) -> Result<(LogFile, Position), Error> {
     let path = layout::wal_file(&directory.path, sequence);
     let bytes = directory.storage.read(&path)?.ok_or_else(|| Error::Missing { path: path.clone() })?;
-    let mut file = LogFile { sequence, last_step: None };
+    let mut file = LogFile { sequence, last_step: None, blocks: 0 };
     let config = &directory.config;
     let reader = WalReader::open(&path, &bytes, sequence, tail)?;
     for record in reader.records(config) {
@@ -175,6 +175,7 @@ fn replay_file(
             Record::Block(block) => {
                 let step = config.step_len.step_of(block.height);
                 file.last_step = file.last_step.max(Some(step));
+                file.blocks += 1;
                 if step >= manifest.emitted_to {
                     let changes: Vec<_> = block.changes.iter().map(ChangeRef::from).collect();
                     version.add_block(config, block.height, &block.root, &changes);
@@ -198,11 +199,12 @@ fn hold_repaired(
     let note = |record: &SegmentRecord, kind| repairs.lock().push(record.file_name(&directory.config, kind));
     if needs_rebuild(&segment.bt)? && segment.kv.get().is_ok() {
         note(&record, Kind::PivotIndex);
-        record.bt = rebuild_index(directory, &record, record.m)?;
+        record.bt = rebuild_index(directory, &record, record.m, &mut |_| Ok(()))?;
     }
     if needs_rebuild(&segment.kvei)? && segment.kv.get().is_ok() {
         note(&record, Kind::ExistenceFilter);
-        record.kvei = rebuild_filter(directory, &record, record.filter_bits)?;
+        let (bits, parallelism) = (record.filter_bits, Parallelism::Rayon);
+        record.kvei = rebuild_filter(directory, &record, bits, parallelism, &mut |_| Ok(()))?;
     }
     if record == segment.record {
         Ok(segment)

@@ -8,10 +8,11 @@ use icecore_segments::frame::Kind;
 
 use crate::core::{Core, FileChange};
 use crate::error::Error;
-use crate::live::LiveSegment;
+use crate::live::{Directory, LiveSegment};
 use crate::manifest::{DensityRule, SegmentRecord};
 use crate::observer::Observer;
-use crate::output::{rebuild_filter, rebuild_index};
+use crate::output::{Progress, rebuild_filter, rebuild_index};
+use crate::version::Version;
 
 /// What to rebuild accessors to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,21 +48,13 @@ struct Job {
 }
 
 impl Core {
-    pub(crate) fn plan_reindex(
-        &self,
-        rule: ReindexRule,
-        domain: Option<&str>,
-    ) -> Result<Vec<ReindexPlan>, Error> {
-        self.jobs(rule, domain)?.iter().map(|job| self.plan_of(job)).collect()
-    }
-
     pub(crate) fn reindex(
         &self,
         rule: ReindexRule,
         domain: Option<&str>,
         observer: &dyn Observer,
     ) -> Result<Vec<ReindexPlan>, Error> {
-        let structure = self.structure.lock();
+        let work = self.begin_file_work();
         if let ReindexRule::Rule(kept) = rule {
             let mut state = self.state.lock();
             if state.manifest.rule != kept {
@@ -69,15 +62,23 @@ impl Core {
             }
         }
         let mut done = Vec::new();
+        // No merge in between takes a segment that a job is about.
+        let _long = work.begin_long();
         for job in self.jobs(rule, domain)? {
-            if !self.goes_on(&structure)? {
+            if !work.emit_pending()?.may_go_on() {
                 break;
             }
-            let mut plan = self.plan_of(&job)?;
+            let mut plan = job.plan(&self.shared.directory)?;
             if rule == ReindexRule::Rebuild || !job.is_in_line() {
                 observer.begin(&format!("reindex {}", plan.segment), Some(plan.entries));
-                plan.bt_bytes.1 = self.rebuild(&job, rule == ReindexRule::Rebuild)?;
-                observer.advance(plan.entries);
+                let mut told = 0;
+                let mut progress = |entries: u64| {
+                    told += entries;
+                    observer.advance(entries);
+                    work.emit_pending().map(drop)
+                };
+                plan.bt_bytes.1 = self.rebuild(&job, rule == ReindexRule::Rebuild, &mut progress)?;
+                observer.advance(plan.entries.saturating_sub(told));
                 observer.end();
             }
             done.push(plan);
@@ -86,34 +87,41 @@ impl Core {
     }
 
     /// Builds, publishes and returns the length of the pivot index. One publication per segment: a crash loses at most one.
-    fn rebuild(&self, job: &Job, everything: bool) -> Result<u64, Error> {
+    fn rebuild(&self, job: &Job, everything: bool, progress: &mut Progress<'_>) -> Result<u64, Error> {
         let directory = &self.shared.directory;
         let old = &job.segment;
         let mut record = old.record.clone();
-        let new = self.build(job, everything, &mut record).inspect_err(|_| {
+        let new = self.build(job, everything, &mut record, progress).inspect_err(|_| {
             for kind in Kind::ALL.into_iter().filter(|kind| record.file(*kind) != old.record.file(*kind)) {
                 // What cannot be removed now is garbage that the next opening removes.
                 let _ = directory.storage.remove(&directory.file(&record, kind));
             }
         })?;
         let bytes = record.file(Kind::PivotIndex).summary.len;
-        let change = FileChange { removed: vec![Arc::clone(old)], added: vec![Arc::new(new)] };
+        let change = FileChange { removed: vec![Arc::clone(old)], added: vec![Arc::new(new)], log: None };
         self.publish(&mut self.state.lock(), change, |_, _| {})?;
         Ok(bytes)
     }
 
     /// Builds the accessors and enters each into `record` as soon as its file is there.
-    fn build(&self, job: &Job, everything: bool, record: &mut SegmentRecord) -> Result<LiveSegment, Error> {
+    fn build(
+        &self,
+        job: &Job,
+        everything: bool,
+        record: &mut SegmentRecord,
+        progress: &mut Progress<'_>,
+    ) -> Result<LiveSegment, Error> {
         let directory = &self.shared.directory;
         let old = &job.segment;
         let (mut bt, mut kvei) = (Arc::clone(&old.bt), Arc::clone(&old.kvei));
         if everything || record.m != job.m {
-            record.bt = rebuild_index(directory, record, job.m)?;
+            record.bt = rebuild_index(directory, record, job.m, progress)?;
             record.m = job.m;
             bt = directory.open_index(record)?;
         }
         if everything || record.filter_bits != job.filter_bits {
-            record.kvei = rebuild_filter(directory, record, job.filter_bits)?;
+            record.kvei =
+                rebuild_filter(directory, record, job.filter_bits, self.filter_parallelism(), progress)?;
             record.filter_bits = job.filter_bits;
             kvei = directory.open_filter(record)?;
         }
@@ -121,43 +129,61 @@ impl Core {
     }
 
     fn jobs(&self, rule: ReindexRule, domain: Option<&str>) -> Result<Vec<Job>, Error> {
-        let directory = &self.shared.directory;
-        let only = domain.map(|name| directory.domain(name)).transpose()?;
-        let version = self.version();
-        let kept = match rule {
-            ReindexRule::Rule(rule) => rule,
-            ReindexRule::Policy | ReindexRule::Rebuild => self.state.lock().manifest.rule,
-        };
-        let segments: Vec<_> = version.all_segments().cloned().collect();
-        let choices = self.choices(kept, &segments)?;
-        let jobs = segments.into_iter().zip(choices).map(|(segment, choice)| match rule {
-            ReindexRule::Rebuild => {
-                Job { m: segment.record.m, filter_bits: segment.record.filter_bits, segment }
-            }
-            ReindexRule::Policy | ReindexRule::Rule(_) => {
-                Job { m: choice.m, filter_bits: choice.filter_bits, segment }
-            }
-        });
-        Ok(jobs.filter(|job| only.is_none_or(|only| only == job.segment.record.domain)).collect())
-    }
-
-    fn plan_of(&self, job: &Job) -> Result<ReindexPlan, Error> {
-        let record = &job.segment.record;
-        let summary = job.segment.summary()?;
-        let present = record.bt.summary.len;
-        let estimated = index_len_max(summary.entries, summary.pages, job.m);
-        let estimate = if record.m == job.m { present } else { estimated };
-        Ok(ReindexPlan {
-            segment: self.shared.directory.segment_name(record),
-            entries: summary.entries,
-            m: (record.m.get(), job.m.get()),
-            filter_bits: (record.filter_bits.get(), job.filter_bits.get()),
-            bt_bytes: (present, estimate),
-        })
+        let present = self.state.lock().manifest.rule;
+        jobs(&self.shared.directory, &self.version(), present, rule, domain)
     }
 }
 
+/// What reindexing would do where `present` is the rule that the archive keeps.
+pub(crate) fn plan_jobs(
+    directory: &Directory,
+    version: &Version,
+    present: DensityRule,
+    rule: ReindexRule,
+    domain: Option<&str>,
+) -> Result<Vec<ReindexPlan>, Error> {
+    jobs(directory, version, present, rule, domain)?.iter().map(|job| job.plan(directory)).collect()
+}
+
+fn jobs(
+    directory: &Directory,
+    version: &Version,
+    present: DensityRule,
+    rule: ReindexRule,
+    domain: Option<&str>,
+) -> Result<Vec<Job>, Error> {
+    let only = domain.map(|name| directory.domain(name)).transpose()?;
+    let kept = match rule {
+        ReindexRule::Rule(rule) => rule,
+        ReindexRule::Policy | ReindexRule::Rebuild => present,
+    };
+    let segments: Vec<_> = version.all_segments().cloned().collect();
+    let choices = version.choices(&directory.config, kept, &segments)?;
+    let jobs = segments.into_iter().zip(choices).map(|(segment, choice)| match rule {
+        ReindexRule::Rebuild => Job { m: segment.record.m, filter_bits: segment.record.filter_bits, segment },
+        ReindexRule::Policy | ReindexRule::Rule(_) => {
+            Job { m: choice.m, filter_bits: choice.filter_bits, segment }
+        }
+    });
+    Ok(jobs.filter(|job| only.is_none_or(|only| only == job.segment.record.domain)).collect())
+}
+
 impl Job {
+    fn plan(&self, directory: &Directory) -> Result<ReindexPlan, Error> {
+        let record = &self.segment.record;
+        let summary = self.segment.summary()?;
+        let present = record.bt.summary.len;
+        let estimated = index_len_max(summary.entries, summary.pages, self.m);
+        let estimate = if record.m == self.m { present } else { estimated };
+        Ok(ReindexPlan {
+            segment: directory.segment_name(record),
+            entries: summary.entries,
+            m: (record.m.get(), self.m.get()),
+            filter_bits: (record.filter_bits.get(), self.filter_bits.get()),
+            bt_bytes: (present, estimate),
+        })
+    }
+
     fn is_in_line(&self) -> bool {
         self.segment.record.m == self.m && self.segment.record.filter_bits == self.filter_bits
     }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use icecore_index::{Choice, EncodingHint, FilterBits, SegmentFacts};
+use icecore_index::{Choice, EncodingHint, FilterBits, Parallelism, SegmentFacts};
 use icecore_segments::EncodingRule;
 use icecore_segments::step::{Step, StepRange};
 
@@ -13,7 +13,9 @@ use crate::domain::DomainId;
 use crate::error::Error;
 use crate::live::LiveSegment;
 use crate::manifest::DensityRule;
+use crate::options::{Config, Maintenance};
 use crate::output::Shape;
+use crate::version::Version;
 
 /// The entries of a page where there is none to count: fewer than most have, so that a budget is not exceeded.
 const FRESH_PAGE_ENTRIES: u64 = 32;
@@ -28,12 +30,14 @@ impl Core {
         entries: u64,
     ) -> Result<Shape, Error> {
         let version = self.version();
-        let head = self.head_step();
+        let head = version.head_step(&self.shared.directory.config);
         let replaced =
             |segment: &LiveSegment| segment.record.domain == domain && steps.overlaps(segment.record.steps);
         let (old, others): (Vec<_>, Vec<_>) = version.all_segments().partition(|segment| replaced(segment));
-        let mut facts: Vec<_> =
-            others.into_iter().map(|segment| facts_of(segment, head)).collect::<Result<_, Error>>()?;
+        // Only a budget is shared. A segment that cannot be read takes no part of it and stops no other from being written.
+        let shares = matches!(rule, DensityRule::Budget { .. });
+        let others = others.into_iter().filter(|_| shares);
+        let mut facts: Vec<_> = others.filter_map(|segment| facts_of(segment, head).ok()).collect();
         let fresh = facts_at(steps, head, entries);
         // As many pages as there were; a fresh segment has none yet.
         let pages = old.iter().map(|segment| Ok(segment.summary()?.pages)).sum::<Result<u64, Error>>()?;
@@ -43,6 +47,7 @@ impl Core {
         Ok(Shape {
             m: choice.m,
             filter_bits: choice.filter_bits,
+            parallelism: self.filter_parallelism(),
             encoding: match (self.shared.directory.config.domains[domain.index()].encoding, encoding) {
                 // Where the domain leaves it open, fresh segments are searched in place and old ones are made small.
                 (EncodingRule::Auto, EncodingHint::Plain) => EncodingRule::Plain,
@@ -51,20 +56,31 @@ impl Core {
         })
     }
 
+    /// How filters are built.
+    pub(crate) fn filter_parallelism(&self) -> Parallelism {
+        match self.options.maintenance {
+            Maintenance::Inline => Parallelism::Off,
+            Maintenance::Background | Maintenance::EmitOnly => Parallelism::Rayon,
+        }
+    }
+}
+
+impl Version {
     /// What the rule says of live segments, in their order.
     pub(crate) fn choices(
         &self,
+        config: &Config,
         rule: DensityRule,
         segments: &[Arc<LiveSegment>],
     ) -> Result<Vec<Choice>, Error> {
-        let head = self.head_step();
+        let head = self.head_step(config);
         let facts: Vec<_> =
             segments.iter().map(|segment| facts_of(segment, head)).collect::<Result<_, Error>>()?;
         Ok(choose(rule, &facts))
     }
 
-    fn head_step(&self) -> Step {
-        self.version().head.map_or(Step(0), |head| self.shared.directory.config.step_len.step_of(head))
+    fn head_step(&self, config: &Config) -> Step {
+        self.head.map_or(Step(0), |head| config.step_len.step_of(head))
     }
 }
 

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use thread_local::ThreadLocal;
 
+use crate::failures::MaintenanceFailure;
+
 /// What a read did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
@@ -115,4 +117,6 @@ pub struct Stats {
     pub problems: Vec<String>,
     /// How often a read went on without an accessor that is missing or damaged.
     pub degraded_reads: u64,
+    /// Maintenance that failed and is retried. Of the archive that writes; empty in other processes.
+    pub failures: Vec<MaintenanceFailure>,
 }

@@ -6,23 +6,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use icecore_segments::EntrySource;
 use icecore_segments::step::{BlockNumber, Step, StepRange};
+use icecore_segments::{Entry, EntrySource};
 
 use crate::core::{Core, FileChange, State};
 use crate::domain::{DomainId, RootRow, root_height};
 use crate::error::Error;
+use crate::file_work::FileWork;
 use crate::live::LiveSegment;
+use crate::log::NextFile;
 use crate::manifest::DensityRule;
 use crate::observer::Observer;
-use crate::rewrite::{pace, rewrite};
+use crate::rewrite::rewrite;
 use crate::version::Version;
 use crate::wal::{ChangeRef, RecordRef};
 
 /// The blocks of one step, taken out of segments: by height the root and the changes.
 type Blocks = BTreeMap<BlockNumber, TakenBlock>;
 
-#[derive(Default)]
 struct TakenBlock {
     root: [u8; 32],
     changes: Vec<(DomainId, Vec<u8>, Option<Vec<u8>>)>,
@@ -34,30 +35,33 @@ impl Core {
     /// # Errors
     /// [`Error::OutOfRange`] for a height that cannot be read: what lies below it is not there to go back to.
     pub(crate) fn unwind(&self, to: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
-        let _structure = self.structure.lock();
-        let mut state = self.state.lock();
-        state.check_poison()?;
+        let work = self.begin_file_work();
+        self.state.lock().check_poison()?;
         let version = self.version();
         version.check(to)?;
         // The next block may take any height above the one that remains, so that one decides which steps stay emitted.
         let (to, _) = version.newest_root(to)?;
-        if version.head == Some(to) {
-            return Ok(());
-        }
-        let emitted = self.shared.directory.config.step_len.first_block(state.manifest.emitted_to);
+        let emitted =
+            self.shared.directory.config.step_len.first_block(self.state.lock().manifest.emitted_to);
         if to.saturating_add(1) >= emitted {
-            self.unwind_memory(&mut state, &version, to)?;
+            self.unwind_memory(to)?;
         } else {
-            self.unwind_segments(&mut state, &version, to, observer)?;
+            self.unwind_segments(&work, &version, to, observer)?;
         }
         self.changed.notify_all();
         Ok(())
     }
 
-    fn unwind_memory(&self, state: &mut State, version: &Version, to: BlockNumber) -> Result<(), Error> {
+    fn unwind_memory(&self, to: BlockNumber) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        state.check_poison()?;
+        let version = self.version();
+        if version.head == Some(to) {
+            return Ok(());
+        }
         let logged = state.log.append(&RecordRef::Unwind { to }, None).and_then(|()| state.log.settle());
         state.poisoned(logged)?;
-        let mut next = version.clone();
+        let mut next = (*version).clone();
         let is_rewound = state.live.as_mut().is_some_and(|live| live.rewind(to));
         if !is_rewound {
             state.live = None;
@@ -68,34 +72,34 @@ impl Core {
         Ok(())
     }
 
+    /// Blocks are committed while segments are cut, and forgotten with the others when the cut ones are published.
     fn unwind_segments(
         &self,
-        state: &mut State,
+        work: &FileWork<'_>,
         version: &Version,
         to: BlockNumber,
         observer: &dyn Observer,
     ) -> Result<(), Error> {
-        let border = self.shared.directory.config.step_len.step_of(to);
-        let blocks = self.take_blocks(version, border, to)?;
-        let mut change = FileChange::default();
-        for segment in version.all_segments().filter(|segment| segment.record.steps.to() > border) {
-            change.removed.push(Arc::clone(segment));
-            if let Some(kept) = self.cut(segment, state.manifest.rule, border, observer)? {
-                change.added.push(Arc::new(kept));
-            }
-        }
-        let emitted_head = self.head_before(version, border)?;
-        // From here on the log is ahead of the manifest: a failure poisons.
-        let relogged = self.relog(state, &blocks);
-        state.poisoned(relogged)?;
-        let first_file = state.log.last();
         let config = Arc::clone(&self.shared.directory.config);
-        state.live = None;
-        self.publish(state, change, |manifest, next| {
+        let border = config.step_len.step_of(to);
+        let blocks = self.take_blocks(version, border, to)?;
+        let emitted_head = self.head_before(version, border)?;
+        let rule = self.state.lock().manifest.rule;
+        let mut change = FileChange::default();
+        let long = work.begin_long();
+        for segment in version.all_segments().filter(|segment| segment.record.steps.to() > border) {
+            change.added.extend(self.cut(work, segment, rule, border, observer)?.map(Arc::new));
+        }
+        drop(long);
+        let mut state = self.state.lock();
+        change.log = Some(self.relog(&state, &blocks)?);
+        let gone = |segment: &&Arc<LiveSegment>| segment.record.steps.to() > border;
+        change.removed = self.version().all_segments().filter(gone).cloned().collect();
+        let first_file = state.log.last() + 1;
+        self.publish(&mut state, change, |manifest, next| {
             manifest.emitted_to = border;
             manifest.emitted_head = emitted_head;
             manifest.wal_first = first_file;
-            manifest.wal_last = first_file;
             next.tables.clear();
             next.emitted_head = emitted_head;
             next.head = emitted_head;
@@ -103,6 +107,7 @@ impl Core {
                 next.add_block(&config, *height, &block.root, &block.as_refs());
             }
         })?;
+        state.live = None;
         let trimmed = state.log.trim(first_file);
         state.poisoned(trimmed)
     }
@@ -113,6 +118,7 @@ impl Core {
         let mut blocks = Blocks::new();
         // Nodes are not logged: they are made again with the tree.
         let nodes = self.shared.directory.config.nodes();
+        // The domain of roots comes first: it says which blocks there are.
         let segments = version.all_segments().filter(|segment| Some(segment.record.domain) != nodes);
         for segment in segments.filter(|segment| segment.record.steps.contains(border)) {
             let file = self.shared.directory.open_for_pass(&segment.record)?;
@@ -122,13 +128,7 @@ impl Core {
                 if from <= entry.block && entry.block <= to {
                     let value =
                         entry.value.load().map_err(|e| file.error(e))?.map(std::borrow::Cow::into_owned);
-                    let block = blocks.entry(entry.block).or_default();
-                    match (segment.record.domain, value) {
-                        (DomainId::ROOTS, Some(row)) => {
-                            block.root = RootRow::decode(&row).map(|row| row.root.0).unwrap_or_default();
-                        }
-                        (domain, value) => block.changes.push((domain, entry.key.to_vec(), value)),
-                    }
+                    take(&mut blocks, segment.record.domain, &entry, value)?;
                 }
                 cursor.advance().map_err(|e| file.error(e))?;
             }
@@ -139,6 +139,7 @@ impl Core {
     /// What remains of a segment when the steps from `border` on go.
     fn cut(
         &self,
+        work: &FileWork<'_>,
         segment: &LiveSegment,
         rule: DensityRule,
         border: Step,
@@ -151,22 +152,23 @@ impl Core {
         let summary = segment.summary()?;
         let shape = self.shape_of_new(rule, domain, steps, summary.entries)?;
         observer.begin(&format!("cut {}", directory.segment_name(&segment.record)), Some(summary.entries));
+        let on_progress = work.on_progress(observer);
         let record =
-            rewrite(directory, domain, [segment], steps, shape, pace(observer), |entry| entry.block < end)?;
+            rewrite(directory, domain, [segment], steps, shape, on_progress, |entry| entry.block < end)?;
         observer.end();
         record.map(|record| LiveSegment::open_new(directory, record)).transpose()
     }
 
     /// Writes the blocks that go back into memory to a log file of their own, durably.
-    fn relog(&self, state: &mut State, blocks: &Blocks) -> Result<(), Error> {
-        state.log.start_file()?;
+    fn relog(&self, state: &State, blocks: &Blocks) -> Result<NextFile, Error> {
+        let mut file = state.log.create_next()?;
         for (height, block) in blocks {
             let step = self.shared.directory.config.step_len.step_of(*height);
             let changes = block.as_refs();
-            let record = RecordRef::Block { height: *height, root: &block.root, changes: &changes };
-            state.log.append(&record, Some(step))?;
+            file.append(&RecordRef::Block { height: *height, root: &block.root, changes: &changes }, step)?;
         }
-        state.log.settle()
+        file.settle()?;
+        Ok(file)
     }
 
     /// The newest block before a step.
@@ -187,6 +189,36 @@ impl Core {
         }
         Ok(newest)
     }
+}
+
+/// Adds an entry of a segment to the block that wrote it. `domain` ascends from that of roots.
+///
+/// A version of a block that was pruned is part of the state at the lowest block that was kept, the floor, and goes there,
+/// the newest of each key: blocks without a root do not come back.
+fn take(
+    blocks: &mut Blocks,
+    domain: DomainId,
+    entry: &Entry<'_>,
+    value: Option<Vec<u8>>,
+) -> Result<(), Error> {
+    if domain == DomainId::ROOTS {
+        let row = value.and_then(|row| RootRow::decode(&row));
+        let row = row.ok_or(Error::RootMissing { block: entry.block })?;
+        blocks.insert(entry.block, TakenBlock { root: row.root.0, changes: Vec::new() });
+        return Ok(());
+    }
+    if let Some(block) = blocks.get_mut(&entry.block) {
+        block.changes.push((domain, entry.key.to_vec(), value));
+        return Ok(());
+    }
+    let floor = blocks.first_entry().filter(|floor| entry.block < *floor.key());
+    let mut floor = floor.ok_or(Error::RootMissing { block: entry.block })?;
+    let changes = &mut floor.get_mut().changes;
+    let is_known = changes.last().is_some_and(|(last, key, _)| *last == domain && key == entry.key);
+    if !is_known && value.is_some() {
+        changes.push((domain, entry.key.to_vec(), value));
+    }
+    Ok(())
 }
 
 impl TakenBlock {

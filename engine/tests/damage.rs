@@ -306,7 +306,10 @@ fn all_accessors_at_once_are_rebuilt() {
     assert_eq!(archive.repairs().len(), accessors.len());
     sample.oracle.read_all(archive.reader(), 8).unwrap();
     for (path, _) in accessors {
-        assert!(disk.bytes(path) == sample.disk.bytes(path), "{}: the same bytes again", path.display());
+        // The named file is not written again: the new one has another revision.
+        let (stem, kind) = (path.with_extension(""), path.extension().unwrap().to_str().unwrap());
+        let rebuilt = PathBuf::from(format!("{}.1.{kind}", stem.display()));
+        assert!(disk.bytes(&rebuilt) == sample.disk.bytes(path), "{}: the same bytes again", path.display());
     }
 }
 

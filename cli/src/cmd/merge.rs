@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use icecore::MergeOptions;
+use icecore::{MergeOptions, Reader};
 use serde_json::json;
 
-use super::open_for_upkeep;
+use super::{open_for_upkeep, plan};
 use crate::exit::{Exit, Outcome};
 use crate::print::{Out, plural};
 use crate::progress::Bars;
@@ -15,6 +15,7 @@ use crate::progress::Bars;
 #[command(after_help = "\
 Examples:
   icecore merge chain.ice
+  icecore merge chain.ice --dry-run      what it would read, and the space it needs
   icecore merge chain.ice --domain storage --max-span 64")]
 pub(crate) struct Args {
     /// The archive
@@ -25,14 +26,21 @@ pub(crate) struct Args {
     /// Make no segment longer than so many steps
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..))]
     max_span: Option<u64>,
+    /// Only say what would be done; takes no lock and writes nothing
+    #[arg(long)]
+    dry_run: bool,
     /// Tell what was done as JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    let archive = open_for_upkeep(&args.dir)?;
     let options = MergeOptions { domain: args.domain, span_max: args.max_span.unwrap_or(u64::MAX) };
+    if args.dry_run {
+        let plan = Reader::open(&args.dir)?.plan_merge(&options)?;
+        return plan::print("merge", &plan.merges, plan.free_space, args.json);
+    }
+    let archive = open_for_upkeep(&args.dir)?;
     let before = archive.reader().stats().segments;
     let merges = archive.merge(&options, &Bars::new())?;
     let after = archive.reader().stats().segments;

@@ -9,6 +9,7 @@ mod history;
 mod ingest;
 mod ls;
 mod merge;
+mod plan;
 mod prove;
 mod prune;
 mod query;

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use icecore::Reader;
 use serde_json::json;
 
-use super::open_for_upkeep;
+use super::{open_for_upkeep, plan};
 use crate::exit::{Exit, Outcome};
 use crate::print::{Out, bytes, plural};
 use crate::progress::Bars;
@@ -14,7 +15,12 @@ use crate::progress::Bars;
 #[command(after_help = "\
 Blocks below the height are out of range from then on (exit code 3).
 
-Example:
+The lowest block that stays is the newest at or below the height. One domain
+is rewritten after the other, the smallest first, so that space is freed as
+it goes.
+
+Examples:
+  icecore prune chain.ice --before 1000000 --dry-run
   icecore prune chain.ice --before 1000000")]
 pub(crate) struct Args {
     /// The archive
@@ -22,12 +28,41 @@ pub(crate) struct Args {
     /// The lowest block that is to stay readable
     #[arg(long, value_name = "N")]
     before: u64,
+    /// Only say what would be done; takes no lock and writes nothing
+    #[arg(long)]
+    dry_run: bool,
     /// Tell what was done as JSON
     #[arg(long)]
     json: bool,
 }
 
+fn dry_run(args: &Args) -> Outcome {
+    let plan = Reader::open(&args.dir)?.plan_prune(args.before)?;
+    let mut out = Out::new();
+    if args.json {
+        out.json(&json!({
+            "first": plan.floor,
+            "blocks_dropped": plan.blocks_dropped,
+            "versions_dropped": plan.versions_dropped,
+            "segments_dropped": plan.segments_dropped,
+        }))?;
+    } else {
+        out.line(format_args!(
+            "{} and {} would be forgotten, {} dropped whole; block {} would be the lowest",
+            plural(plan.blocks_dropped, "block"),
+            plural(plan.versions_dropped, "version"),
+            plural(plan.segments_dropped.len() as u64, "segment"),
+            plan.floor,
+        ))?;
+    }
+    out.flush()?;
+    plan::print("prune", &plan.rewrites, plan.free_space, args.json)
+}
+
 pub(crate) fn run(args: &Args) -> Outcome {
+    if args.dry_run {
+        return dry_run(args);
+    }
     let archive = open_for_upkeep(&args.dir)?;
     let before = archive.reader().stats();
     archive.prune(args.before, &Bars::new())?;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use icecore::{Density, DensityRule, ReindexPlan, ReindexRule};
+use icecore::{Density, DensityRule, Reader, ReindexPlan, ReindexRule};
 use serde_json::json;
 
 use super::open_for_upkeep;
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// Only this domain
     #[arg(long, short, value_name = "NAME")]
     domain: Option<String>,
-    /// Only tell what would be done
+    /// Only say what would be done; takes no lock and writes nothing
     #[arg(long)]
     dry_run: bool,
     /// Tell what was done as JSON
@@ -78,14 +78,15 @@ impl Rule {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let rule = args.rule.chosen()?;
-    let archive = open_for_upkeep(&args.dir)?;
     let domain = args.domain.as_deref();
     let plans = if args.dry_run {
-        archive.plan_reindex(rule, domain)?
+        Reader::open(&args.dir)?.plan_reindex(rule, domain)?
     } else {
-        archive.reindex(rule, domain, &Bars::new())?
+        let archive = open_for_upkeep(&args.dir)?;
+        let plans = archive.reindex(rule, domain, &Bars::new())?;
+        archive.close()?;
+        plans
     };
-    archive.close()?;
     let mut out = Out::new();
     let touched = |plan: &ReindexPlan| {
         args.rule.rebuild || plan.m.0 != plan.m.1 || plan.filter_bits.0 != plan.filter_bits.1

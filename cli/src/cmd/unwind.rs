@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use icecore::{Reader, UnwindPlan};
 use serde_json::json;
 
-use super::open_for_upkeep;
+use super::{open_for_upkeep, plan};
 use crate::encoding::hex;
 use crate::exit::{Exit, Outcome};
-use crate::print::Out;
+use crate::print::{Out, plural};
 use crate::progress::Bars;
 
 /// Forget the blocks above a height, as a chain reorganisation asks.
@@ -16,7 +17,8 @@ use crate::progress::Bars;
 Cheap inside the reorg window; deeper, the segments that hold the blocks are
 rewritten. Between two blocks the height means the lower one.
 
-Example:
+Examples:
+  icecore unwind chain.ice --to 1000000 --dry-run   how many blocks would go
   icecore unwind chain.ice --to 1000000")]
 pub(crate) struct Args {
     /// The archive
@@ -24,13 +26,47 @@ pub(crate) struct Args {
     /// The block that is to be the newest
     #[arg(long, value_name = "N")]
     to: u64,
+    /// Only say what would be done; takes no lock and writes nothing
+    #[arg(long)]
+    dry_run: bool,
     /// Tell what was done as JSON
     #[arg(long)]
     json: bool,
 }
 
+fn dry_run(args: &Args) -> Outcome {
+    let plan = Reader::open(&args.dir)?.plan_unwind(args.to)?;
+    let mut out = Out::new();
+    if args.json {
+        out.json(&json!({
+            "head_before": plan.head.0,
+            "head": plan.head.1,
+            "blocks_dropped": plan.blocks_dropped,
+            "emitted_blocks_dropped": plan.emitted_blocks_dropped,
+            "segments_dropped": plan.segments_dropped,
+        }))?;
+    } else {
+        let (before, head) = plan.head;
+        out.line(format_args!("head {before} -> {head}, {} would be forgotten", dropped(&plan)))?;
+    }
+    out.flush()?;
+    plan::print("cut", &plan.rewrites, plan.free_space, args.json)
+}
+
+fn dropped(plan: &UnwindPlan) -> String {
+    let blocks = plural(plan.blocks_dropped, "block");
+    match plan.emitted_blocks_dropped {
+        0 => blocks,
+        emitted => format!("{blocks} ({emitted} of them in segments)"),
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Outcome {
+    if args.dry_run {
+        return dry_run(args);
+    }
     let archive = open_for_upkeep(&args.dir)?;
+    let plan = archive.reader().plan_unwind(args.to)?;
     let before = archive.reader().head();
     archive.unwind(args.to, &Bars::new())?;
     let view = archive.reader().latest()?;
@@ -38,10 +74,20 @@ pub(crate) fn run(args: &Args) -> Outcome {
     archive.close()?;
     let mut out = Out::new();
     if args.json {
-        out.json(&json!({ "head_before": before, "head": view.block(), "root": root }))?;
+        out.json(&json!({
+            "head_before": before,
+            "head": view.block(),
+            "root": root,
+            "blocks_dropped": plan.blocks_dropped,
+            "emitted_blocks_dropped": plan.emitted_blocks_dropped,
+        }))?;
     } else {
         let before = before.map_or_else(|| "none".to_owned(), |head| head.to_string());
-        out.line(format_args!("head {before} -> {}, root {root}", view.block()))?;
+        out.line(format_args!(
+            "head {before} -> {}, {} forgotten, root {root}",
+            view.block(),
+            dropped(&plan)
+        ))?;
     }
     out.flush()?;
     Ok(Exit::Done)

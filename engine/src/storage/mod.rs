@@ -62,6 +62,12 @@ pub trait Storage: Send + Sync + fmt::Debug + 'static {
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> Result<(), Error>;
 
+    /// The bytes that can still be written to the file system of a directory; `None` where that is not known.
+    fn free_space(&self, dir: &Path) -> Result<Option<u64>, Error> {
+        let _ = dir;
+        Ok(None)
+    }
+
     /// A nameless temporary file in `dir`, gone when dropped.
     fn spool(&self, dir: &Path) -> Result<Box<dyn SpoolFile>, Error>;
 

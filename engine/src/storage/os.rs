@@ -133,6 +133,11 @@ impl Storage for OsStorage {
         at(Operation::Sync, dir, File::open(opened).and_then(|opened| opened.sync_all()))
     }
 
+    fn free_space(&self, dir: &Path) -> Result<Option<u64>, Error> {
+        let found = rustix::fs::statvfs(dir).map_err(io::Error::from);
+        at(Operation::Read, dir, found).map(|found| Some(found.f_bavail.saturating_mul(found.f_frsize)))
+    }
+
     fn spool(&self, dir: &Path) -> Result<Box<dyn SpoolFile>, Error> {
         let file = at(Operation::Create, dir, tempfile::tempfile_in(dir))?;
         Ok(Box::new(OsSpool { dir: dir.to_owned(), file, written: 0, buffer: Vec::new() }))

@@ -50,7 +50,9 @@ mod writer;
 pub(crate) use follower::{LogBlock, LogEvent, WalFollower};
 pub(crate) use heights::Heights;
 pub(crate) use reader::{Position, Tail, WalReader};
-pub(crate) use record::{ChangeRef, FILE_HEADER_LEN, Record, RecordRef, encode_changes, fingerprint};
+pub(crate) use record::{
+    BODY_LEN_MAX, ChangeRef, FILE_HEADER_LEN, Record, RecordRef, encode_changes, fingerprint,
+};
 pub(crate) use writer::WalWriter;
 
 #[cfg(test)]

@@ -134,6 +134,18 @@ impl RecordRef<'_> {
         }
     }
 
+    /// The length of the body in bytes, as files of the newest version have it; those of older ones have less.
+    pub(crate) fn body_len(&self) -> u64 {
+        match self {
+            Self::Block { changes, .. } => {
+                // Height and root, the number of changes, their fingerprints, the checksum of all that.
+                let head = (FINGERPRINTS_AT + changes.len() * FINGERPRINT_LEN + SUM_LEN) as u64;
+                changes.iter().fold(head, |len, change| len + change_len(change))
+            }
+            Self::Unwind { .. } => 8,
+        }
+    }
+
     /// Appends the body, as files of this version have it.
     pub(super) fn encode_body(&self, out: &mut Vec<u8>, version: u16) {
         match self {
@@ -168,6 +180,16 @@ pub(crate) fn encode_changes(changes: &[ChangeRef<'_>]) -> Vec<u8> {
     let mut out = Vec::new();
     changes.iter().for_each(|change| encode_change(&mut out, change));
     out
+}
+
+fn change_len(change: &ChangeRef<'_>) -> u64 {
+    let (key, value) = (change.key.len() as u64, change.value.map_or(0, |value| value.len() as u64));
+    let tag = change.value.map_or(0, |_| value + 1);
+    varint_len(u64::from(change.domain)) + varint_len(key) + key + varint_len(tag) + value
+}
+
+fn varint_len(number: u64) -> u64 {
+    u64::from((u64::BITS - (number | 1).leading_zeros()).div_ceil(7))
 }
 
 fn encode_change(out: &mut Vec<u8>, change: &ChangeRef<'_>) {

@@ -92,7 +92,14 @@ impl WalWriter {
     /// write failed, and [`Error::Poisoned`] ever after.
     pub(crate) fn append(&mut self, record: &RecordRef<'_>) -> Result<(), Error> {
         let version = self.header.version;
-        self.put(record.kind(), |body| record.encode_body(body, version))?;
+        self.put(record.kind(), |body| {
+            let head = body.len();
+            record.encode_body(body, version);
+            debug_assert!(
+                (body.len() - head) as u64 <= record.body_len(),
+                "no more is written than was measured"
+            );
+        })?;
         self.unsynced = true;
         Ok(())
     }
@@ -130,6 +137,11 @@ impl WalWriter {
     pub(crate) fn seal(mut self) -> Result<(), Error> {
         self.put(Kind::End, |_| {})?;
         self.sync_file()
+    }
+
+    /// The length of the file in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
     }
 
     fn sync_file(&mut self) -> Result<(), Error> {

@@ -111,10 +111,10 @@ impl Script {
         self
     }
 
-    /// The last block of a step and the first of the next: both steps stay in memory and in the log.
+    /// A whole step and the first block of the next: both steps stay in memory, and each has a file of the log.
     pub(crate) fn begin_step(mut self) -> Self {
-        self.head = (self.head / 4 + 2) * 4 - 2;
-        for _ in 0..2 {
+        self.head = (self.head / 4 + 1) * 4 - 1;
+        for _ in 0..5 {
             self.head += 1;
             let changes = self.random.changes(6);
             self.steps.push(Step::Commit(self.head, changes));
