@@ -104,6 +104,11 @@ impl Core {
         let last = batches.iter().flat_map(|batch| &batch.tables).next_back().expect("a step is ready");
         let emitted_to = batches.last().expect("a step is ready").steps.to();
         let mut state = self.state.lock();
+        // The block that let the step go must be there as long as the emission is: else, after a power loss, the next one could
+        // come into a step that is in segments.
+        state.check_poison()?;
+        let synced = state.log.sync();
+        state.poisoned(synced)?;
         let first_live = state.log.first_needed(emitted_to);
         let first_block = self.version().first;
         self.publish(&mut state, change, |manifest, version| {

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 
 use icecore::testing::{Fault, SimStorage};
 use icecore::{
-    Archive, Durability, Error, ErrorKind, Maintenance, OpenOptions, Reader, VerifyMode, verify_with,
+    Archive, Durability, Error, ErrorKind, Maintenance, OpenOptions, Options, Reader, VerifyMode, verify_with,
 };
 use oracle::script::{PATH, Script, Step, fresh, options_with, play, storage};
 use oracle::{DOMAINS, Oracle, commit};
@@ -370,4 +370,32 @@ fn a_disk_that_fails_from_some_operation_on_is_survived() {
         recover_once(&disk.kill_clone(), open, &allowed);
         recover_once(&disk.crash_clone(at), open, &allowed);
     });
+}
+
+/// A step leaves memory because of a block after it. If the power takes that block and leaves the emission, the next block must not
+/// come into a step that is in segments already: it would be in none of both.
+#[test]
+fn what_let_a_step_go_is_durable_before_it_is_gone() {
+    let options = || Options::new().domain(DOMAINS[0]).blocks_per_step(10).reorg_window(0);
+    let open = with(Durability::Relaxed, Maintenance::EmitOnly);
+    let disk = fresh(options(), open);
+    let archive = Archive::open_with(storage(&disk), PATH, open).unwrap();
+    // The step ends at 9, and its last block is 7.
+    for height in [3, 7, 12] {
+        let mut block = archive.begin(height).unwrap();
+        block.put(DOMAINS[0], b"k", &height.to_le_bytes()).unwrap();
+        block.commit().unwrap();
+    }
+    for seed in 0..40 {
+        let after = disk.crash_clone(seed);
+        let archive = Archive::open_with(storage(&after), PATH, open).unwrap();
+        let Some(head) = archive.reader().head() else { continue };
+        let mut block = archive.begin(head + 1).unwrap();
+        block.put(DOMAINS[0], b"k", b"new").unwrap();
+        block.commit().unwrap();
+        archive.close().unwrap();
+        let reader = Reader::open_with(storage(&after), PATH).unwrap();
+        assert_eq!(reader.head(), Some(head + 1), "seed {seed}");
+        assert_eq!(reader.at(head + 1).unwrap().get(DOMAINS[0], b"k").unwrap().unwrap(), b"new");
+    }
 }
