@@ -169,6 +169,9 @@ fn remedy(error: &Error) -> &'static str {
             }
             ErrorKind::Unsupported => "the archive was made by a newer icecore: use that one",
             ErrorKind::NoSpace => "free some space and give the same command again",
+            ErrorKind::Limit => {
+                "raise the limit and give the same command again; `icecore merge DIR` leaves fewer files to open"
+            }
             ErrorKind::Misuse => "--help shows the usage with examples",
             ErrorKind::OutOfRange => {
                 "ask for a height that the archive holds, or leave --at out for the newest"
