@@ -13,9 +13,9 @@ use icecore_tools::workload::{jsonl, repeat};
 #[command(
     version,
     after_help = "Examples:\n  \
-        icecore-gen blocks --blocks 1000 --changes 200 | icecore ingest --create DIR - --format jsonl\n  \
+        icecore-gen blocks | icecore ingest --create DIR - --format jsonl --domain accounts code storage\n  \
         icecore-gen storage -n 5000000 --serialised | sha256sum\n  \
-        zstd -dc changes.jsonl.zst | icecore-gen repeat --times 50 | icecore ingest --create DIR - --format eth-changes"
+        icecore-gen repeat --times 50 < changes.jsonl | icecore ingest --create DIR - --format eth-changes"
 )]
 struct Args {
     #[command(subcommand)]
