@@ -333,3 +333,62 @@ fn a_trial_run_of_the_hot_layer_has_every_figure_of_its_goals() {
     ];
     assert_eq!(goals, expected);
 }
+
+/// The figures of a report by name, each with what it must have.
+fn figures_of(report: &Value) -> BTreeMap<String, f64> {
+    let figures = report["figures"].as_array().unwrap();
+    let named = figures.iter().map(|figure| {
+        assert!(figure["measured"].is_number() && figure["unit"].is_string(), "{figure}");
+        assert_eq!(figure["goal"].is_null(), figure["met"].is_null(), "{figure}");
+        (figure["name"].as_str().unwrap().to_owned(), figure["measured"].as_f64().unwrap())
+    });
+    named.collect()
+}
+
+#[test]
+fn the_figures_of_many_files_are_those_of_the_files_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().to_str().unwrap();
+    let arguments = ["many", "--files", "90", "--blocks", "128", "--dir", dir, "--json"];
+    let output = run(env!("CARGO_BIN_EXE_icecore-figures"), &arguments);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    check_provenance(&report["run"], "many --files 90");
+    let figures = figures_of(&report);
+    assert!((figures["many files: files"] - 90.0).abs() < 0.5, "ten steps of three segments of three files");
+    for what in
+        ["open for reading", "open for writing", "ls", "stats", "get of a present key", "verify, fast"]
+    {
+        assert!(figures[&format!("many files, {what}: processor")] > 0.0);
+        assert!(figures[&format!("many files, {what}: memory")] > 1.0);
+    }
+    assert!(figures["a step of one block, two domains: syncs"] >= 2.0, "the log and the manifest at least");
+    assert!(figures["a step of one block, two domains: manifests"] >= 1.0);
+    assert!(figures["steps of 8 blocks at full speed: files when all is merged"] >= 9.0);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "the archives are removed again");
+}
+
+/// With a stand-in for the command that reads the whole log.
+#[test]
+fn the_figures_of_a_lookup_are_those_of_the_command_and_of_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let stand_in = folder.path().join("icecore");
+    // Written by a shell: a file that this process had open for writing may still be so in a child of another test.
+    let script = "printf '#!/bin/sh\\ncat \"$2\"/wal/*\\n' > \"$1\" && chmod +x \"$1\"";
+    let made = Command::new("sh").args(["-c", script, "sh"]).arg(&stand_in).status().unwrap();
+    assert!(made.success());
+    let (dir, stand_in) = (folder.path().to_str().unwrap(), stand_in.to_str().unwrap());
+    let arguments =
+        ["get", "--fewer", "3000", "--more", "60000", "--icecore", stand_in, "--dir", dir, "--json"];
+    let output = run(env!("CARGO_BIN_EXE_icecore-figures"), &arguments);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    check_provenance(&report["run"], "get --fewer 3000");
+    let figures = figures_of(&report);
+    for name in ["fewer", "more"] {
+        let figure = |what: &str| figures[&format!("icecore get, {name} changes in memory: {what}")];
+        let (read, log) = (figure("bytes read"), figure("bytes of the log"));
+        assert!(read >= log && read < log + 1.0, "{name}: {read} MB of {log} MB");
+        assert!(figure("processor") > 0.0 && figure("memory") > 0.1);
+    }
+    let log = |name: &str| figures[&format!("icecore get, {name} changes in memory: bytes of the log")];
+    assert!(log("more") > 10.0 * log("fewer"));
+}
