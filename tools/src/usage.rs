@@ -113,6 +113,11 @@ fn thread_cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every Linux has this clock").into()
 }
 
+/// The time since some moment that is the same for all processes of the machine: what one noted another can compare.
+pub fn monotonic_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock").into()
+}
+
 /// The most memory that this process ever had resident, in bytes. File pages that it maps count too, and so does what the
 /// process that started it had: the system keeps the peak over `exec`. For a child's own peak see [`crate::watch`].
 pub fn peak_resident_bytes() -> u64 {

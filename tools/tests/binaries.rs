@@ -392,3 +392,26 @@ fn the_figures_of_a_lookup_are_those_of_the_command_and_of_nothing_else() {
     let log = |name: &str| figures[&format!("icecore get, {name} changes in memory: bytes of the log")];
     assert!(log("more") > 10.0 * log("fewer"));
 }
+
+#[test]
+fn the_figures_of_a_follower_are_there_for_every_way_to_sync() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().to_str().unwrap();
+    let arguments = ["follow", "--blocks", "32", "--changes", "50", "--dir", dir, "--json"];
+    let output = run(env!("CARGO_BIN_EXE_icecore-figures"), &arguments);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    check_provenance(&report["run"], "follow --blocks 32");
+    let figures = figures_of(&report);
+    assert_eq!(figures.len(), 3 * 13);
+    for sync in ["block", "group", "relaxed"] {
+        let figure = |what: &str| figures[&format!("{sync}, {what}")];
+        for what in [
+            "refresh, nothing new",
+            "refresh after a block",
+            "refresh after an emission",
+            "first lookup after a refresh",
+        ] {
+            assert!(figure(&format!("{what}: p50")) > 0.0, "{sync}, {what}");
+        }
+    }
+}

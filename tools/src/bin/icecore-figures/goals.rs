@@ -236,6 +236,49 @@ pub(crate) const MANY: &[Goal] = &[
     ("steps of 8 blocks at full speed: files when all is merged", "files", Free),
 ];
 
+/// The figures of `follow`, for each way to sync.
+pub(crate) const FOLLOW: &[Goal] = &[
+    ("block, refresh, nothing new: p50", "us", AtMost(5.0)),
+    ("block, refresh, nothing new: p99", "us", Free),
+    ("block, refresh, nothing new: bytes read", "B", AtMost(4096.0)),
+    ("block, refresh after a block: p50", "us", AtMost(1000.0)),
+    ("block, refresh after a block: p99", "us", Free),
+    ("block, refresh after a block: bytes read, to those of its changes", "x", AtMost(2.0)),
+    ("block, refresh after an emission: p50", "us", AtMost(5000.0)),
+    ("block, refresh after an emission: p99", "us", Free),
+    ("block, refresh after an emission: bytes read", "kB", Free),
+    ("block, first lookup after a refresh: p50", "us", Free),
+    ("block, first lookup after a refresh: p99", "us", Free),
+    ("block, wait: p50 from the commit to waking up", "us", Free),
+    ("block, wait: p99 from the commit to waking up", "us", Free),
+    ("group, refresh, nothing new: p50", "us", AtMost(5.0)),
+    ("group, refresh, nothing new: p99", "us", Free),
+    ("group, refresh, nothing new: bytes read", "B", AtMost(4096.0)),
+    ("group, refresh after a block: p50", "us", AtMost(1000.0)),
+    ("group, refresh after a block: p99", "us", Free),
+    ("group, refresh after a block: bytes read, to those of its changes", "x", AtMost(2.0)),
+    ("group, refresh after an emission: p50", "us", AtMost(5000.0)),
+    ("group, refresh after an emission: p99", "us", Free),
+    ("group, refresh after an emission: bytes read", "kB", Free),
+    ("group, first lookup after a refresh: p50", "us", Free),
+    ("group, first lookup after a refresh: p99", "us", Free),
+    ("group, wait: p50 from the commit to waking up", "us", Free),
+    ("group, wait: p99 from the commit to waking up", "us", Free),
+    ("relaxed, refresh, nothing new: p50", "us", AtMost(5.0)),
+    ("relaxed, refresh, nothing new: p99", "us", Free),
+    ("relaxed, refresh, nothing new: bytes read", "B", AtMost(4096.0)),
+    ("relaxed, refresh after a block: p50", "us", AtMost(1000.0)),
+    ("relaxed, refresh after a block: p99", "us", Free),
+    ("relaxed, refresh after a block: bytes read, to those of its changes", "x", AtMost(2.0)),
+    ("relaxed, refresh after an emission: p50", "us", AtMost(5000.0)),
+    ("relaxed, refresh after an emission: p99", "us", Free),
+    ("relaxed, refresh after an emission: bytes read", "kB", Free),
+    ("relaxed, first lookup after a refresh: p50", "us", Free),
+    ("relaxed, first lookup after a refresh: p99", "us", Free),
+    ("relaxed, wait: p50 from the commit to waking up", "us", Free),
+    ("relaxed, wait: p99 from the commit to waking up", "us", Free),
+];
+
 /// The figures of `get`.
 pub(crate) const GET: &[Goal] = &[
     ("icecore get, fewer changes in memory: processor", "s", AtMost(0.2)),
@@ -251,7 +294,7 @@ pub(crate) const GET: &[Goal] = &[
 
 /// All figures, in the order in which they are told. Another subcommand chains its table here.
 fn all() -> impl Iterator<Item = &'static Goal> {
-    FILES.iter().chain(HOT).chain(MANY).chain(GET)
+    FILES.iter().chain(HOT).chain(MANY).chain(FOLLOW).chain(GET)
 }
 
 /// The figure of that name.

@@ -2,6 +2,7 @@
 
 mod child;
 mod files;
+mod follow;
 mod get;
 mod goals;
 mod hot;
@@ -38,6 +39,8 @@ enum Command {
     Snapshots(snapshots::SnapshotsArgs),
     /// The figures of an archive of many files: opening, listing, one lookup, verify; syncs of an emission; how merging keeps up.
     Many(many::ManyArgs),
+    /// The figures of a reader that follows a writer of another process: refreshing, waiting for a block.
+    Follow(follow::FollowArgs),
     /// The figures of one lookup by the command `icecore` while the log holds many changes.
     Get(get::GetArgs),
     /// Work whose memory is measured, in a process of its own.
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Hot(args) => hot::run(&args),
         Command::Snapshots(args) => snapshots::run(&args),
         Command::Many(args) => many::run(&args),
+        Command::Follow(args) => follow::run(&args),
         Command::Get(args) => get::run(&args),
         Command::Child(args) => child::run(&args),
     };
