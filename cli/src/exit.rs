@@ -206,6 +206,9 @@ fn remedy(error: &Error) -> &'static str {
             }
             ErrorKind::Unsupported => "the archive was made by a newer icecore: use that one",
             ErrorKind::NoSpace => "free some space and give the same command again",
+            ErrorKind::Limit => {
+                "raise the limit and give the same command again; `icecore merge DIR` leaves fewer files to open"
+            }
             ErrorKind::Misuse => "--help shows the usage with examples",
             ErrorKind::OutOfRange => OUT_OF_RANGE,
             ErrorKind::Busy => "wait for the other writer or stop it; commands that only read need no lock",

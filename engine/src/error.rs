@@ -14,8 +14,10 @@ pub enum Operation {
     Create,
     /// Opening a file.
     Open,
-    /// Reading or mapping.
+    /// Reading.
     Read,
+    /// Mapping a file into memory.
+    Map,
     /// Writing.
     Write,
     /// Making written bytes durable.
@@ -36,6 +38,7 @@ impl fmt::Display for Operation {
             Self::Create => "create",
             Self::Open => "open",
             Self::Read => "read",
+            Self::Map => "map",
             Self::Write => "write",
             Self::Sync => "sync",
             Self::Rename => "rename",
@@ -51,7 +54,7 @@ impl fmt::Display for Operation {
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused an operation on a file.
-    #[error("cannot {operation} {}", path.display())]
+    #[error("cannot {operation} {}{}", path.display(), LimitHint::of(source))]
     Io {
         /// What was tried.
         operation: Operation,
@@ -241,6 +244,45 @@ pub enum Error {
     },
 }
 
+/// Which limit of the system an operation on a file ran into, for error texts: the system's own word names none.
+#[derive(PartialEq, Eq)]
+enum LimitHint {
+    None,
+    ProcessFiles,
+    SystemFiles,
+    Mappings,
+}
+
+impl LimitHint {
+    fn of(source: &io::Error) -> Self {
+        // No `io::ErrorKind` stands for these two; their numbers are the same on every Unix.
+        const ENFILE: i32 = 23;
+        const EMFILE: i32 = 24;
+        match source.raw_os_error() {
+            Some(EMFILE) => Self::ProcessFiles,
+            Some(ENFILE) => Self::SystemFiles,
+            // Of all operations on files only mapping fails for want of memory, and it needs none but the entry in the table
+            // of mappings and the addresses.
+            Some(_) if source.kind() == io::ErrorKind::OutOfMemory => Self::Mappings,
+            _ => Self::None,
+        }
+    }
+}
+
+impl fmt::Display for LimitHint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "",
+            Self::ProcessFiles => ": the open files of a process are limited by `ulimit -n`, raise it or merge segments",
+            Self::SystemFiles => ": the open files of all processes are limited by fs.file-max, raise it or merge segments",
+            Self::Mappings => {
+                ": the mappings of a process are limited by vm.max_map_count and its addresses by `ulimit -v`, raise them or \
+                 merge segments"
+            }
+        })
+    }
+}
+
 /// The heights that can be read, for error texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Available {
@@ -271,6 +313,8 @@ pub enum ErrorKind {
     Environment,
     /// The disk is full: free space and open again.
     NoSpace,
+    /// The system grants this process no more open files or mappings: raise the limit that the text names, or merge.
+    Limit,
     /// Fix the call.
     Misuse,
     /// The height asked for is not held: ask within the range.
@@ -294,6 +338,7 @@ impl Error {
             Self::Io { source, .. } | Self::File { source: icecore_segments::Error::Write(source), .. } => {
                 match source.kind() {
                     io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
+                    _ if LimitHint::of(source) != LimitHint::None => ErrorKind::Limit,
                     _ => ErrorKind::Environment,
                 }
             }
@@ -316,9 +361,10 @@ impl Error {
             | Self::KeyLength { .. }
             | Self::TooLarge { .. }
             | Self::Options { .. } => ErrorKind::Misuse,
-            Self::HeldUp { cause, .. } => *cause,
-            // A full disk must be known as one, or opening again fails as well.
-            Self::NoRoom { .. } | Self::Poisoned { cause: ErrorKind::NoSpace, .. } => ErrorKind::NoSpace,
+            Self::NoRoom { .. } => ErrorKind::NoSpace,
+            // Of a poisoned archive these causes must be known for what they are, or opening again fails as well.
+            Self::HeldUp { cause, .. }
+            | Self::Poisoned { cause: cause @ (ErrorKind::NoSpace | ErrorKind::Limit), .. } => *cause,
             Self::Poisoned { .. } | Self::Replaced { .. } => ErrorKind::Closed,
         }
     }

@@ -105,6 +105,11 @@ fn about_archives() -> Vec<(Error, &'static str, ErrorKind)> {
             "writes are refused since an earlier failure: cannot write /a/wal/1.wal",
             ErrorKind::NoSpace,
         ),
+        (
+            Error::Poisoned { since: "cannot map /a/kv.0-4.kv".to_owned(), cause: ErrorKind::Limit },
+            "writes are refused since an earlier failure: cannot map /a/kv.0-4.kv",
+            ErrorKind::Limit,
+        ),
     ]
 }
 
@@ -165,6 +170,7 @@ fn every_operation_has_its_verb() {
         (Operation::Create, "create"),
         (Operation::Open, "open"),
         (Operation::Read, "read"),
+        (Operation::Map, "map"),
         (Operation::Write, "write"),
         (Operation::Sync, "sync"),
         (Operation::Rename, "rename"),
@@ -179,6 +185,20 @@ fn every_operation_has_its_verb() {
     }
     for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
         assert_eq!(io_error(Operation::Write, kind).kind(), ErrorKind::NoSpace);
+    }
+}
+
+#[test]
+fn a_limit_of_the_system_is_named_with_what_to_do() {
+    for (operation, code, limit) in [
+        (Operation::Open, 24, "a process are limited by `ulimit -n`"),
+        (Operation::Create, 23, "all processes are limited by fs.file-max"),
+        (Operation::Map, 12, "a process are limited by vm.max_map_count"),
+    ] {
+        let error = Error::Io { operation, path: path(), source: io::Error::from_raw_os_error(code) };
+        assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
+        let text = error.to_string();
+        assert!(text.contains(limit) && text.ends_with("or merge segments"), "{text}");
     }
 }
 

@@ -22,6 +22,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use memmap2::{Advice, Mmap};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
@@ -30,8 +31,12 @@ use serde::Serialize;
 /// The page of every machine that the project runs on, in bytes.
 pub const PAGE_SIZE: u64 = 4096;
 
-/// How often eviction is tried: pages on their way into the cache of another processor can miss the first call.
-const ATTEMPTS: u32 = 3;
+/// How often eviction is tried: pages on their way into the cache of another processor, and pages that are being read ahead, miss a
+/// call.
+const ATTEMPTS: u32 = 8;
+
+/// How long the second attempt waits for them; each later one waits as much longer.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// How many bytes one call of `mincore` covers; its answer takes a byte for each page of them.
 const WINDOW: usize = 1 << 30;
@@ -130,7 +135,8 @@ impl Means {
         let file = File::open(path).map_err(Error::io("open", path))?;
         file.sync_data().map_err(Error::io("sync", path))?;
         let mut residency = before;
-        for _ in 0..ATTEMPTS {
+        for attempt in 0..ATTEMPTS {
+            std::thread::sleep(PAUSE * attempt);
             match self {
                 Self::Vmtouch => run_vmtouch(path)?,
                 Self::Fadvise => advise(&file, path, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?,

@@ -30,7 +30,7 @@ const READS_PER_SAMPLE: usize = 32;
 
 const LINE: usize = 64;
 
-/// How much is measured.
+/// How much is measured; of what is zero nothing, so that a warm measurement needs no file that can be evicted.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct FloorOptions {
     /// How many pages are touched one after the other.
@@ -51,19 +51,19 @@ impl Default for FloorOptions {
     }
 }
 
-/// All floors of one file.
+/// The floors of one file, those that were asked for.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Floor {
     /// The length of the file in bytes.
     pub file_bytes: u64,
     /// One random touch of an evicted page, in nanoseconds.
-    pub cold_touch_ns: Summary,
+    pub cold_touch_ns: Option<Summary>,
     /// Major faults of one touch.
-    pub cold_touch_faults: Summary,
+    pub cold_touch_faults: Option<Summary>,
     /// Reads at depth.
-    pub deep: DeepReads,
+    pub deep: Option<DeepReads>,
     /// One dependent random 64-byte read from memory, in nanoseconds.
-    pub warm_read_ns: Summary,
+    pub warm_read_ns: Option<Summary>,
     /// What asking for the time before and after an operation adds to it, in nanoseconds: p50.
     pub clock_ns: u64,
 }
@@ -90,20 +90,21 @@ pub struct DeepReads {
     pub time_ns: Summary,
 }
 
-/// Measures all floors of one file. Afterwards the file is in memory as a whole.
+/// Measures the floors of one file. After the warm one the file is in memory as a whole.
 ///
 /// # Errors
 /// [`Error::Stayed`] where the file cannot be evicted, [`Error::TooSmall`] for less than one page.
 pub fn measure(path: &Path, means: Means, options: &FloorOptions) -> Result<Floor, Error> {
-    let cold = cold_touches(path, means, options.touches, options.seed)?;
-    let deep = deep_reads(path, means, options.depth, options.deep_reads, options.seed)?;
-    let warm = warm_reads(path, options.warm_reads, options.seed)?;
+    let FloorOptions { touches, deep_reads: deep, depth, warm_reads: warm, seed } = *options;
+    let cold = (touches > 0).then(|| cold_touches(path, means, touches, seed)).transpose()?;
+    let deep = (deep > 0).then(|| deep_reads(path, means, depth, deep, seed)).transpose()?;
+    let warm = (warm > 0).then(|| warm_reads(path, warm, seed)).transpose()?;
     Ok(Floor {
         file_bytes: full_pages(path)?.1,
-        cold_touch_ns: cold.time.summary(),
-        cold_touch_faults: cold.faults.summary(),
+        cold_touch_ns: cold.as_ref().map(|touched| touched.time.summary()),
+        cold_touch_faults: cold.map(|touched| touched.faults.summary()),
         deep,
-        warm_read_ns: warm.summary(),
+        warm_read_ns: warm.map(|spread| spread.summary()),
         clock_ns: clock_cost().quantile(0.5),
     })
 }
@@ -288,13 +289,11 @@ mod tests {
             }
             floor => floor.unwrap(),
         };
-        assert_eq!(
-            (floor.file_bytes, floor.cold_touch_ns.count, floor.deep.time_ns.count),
-            (4 << 20, 100, 500)
-        );
-        assert!((0.9..=1.0).contains(&floor.cold_touch_faults.mean), "{floor:?}");
-        assert!(floor.cold_touch_ns.p50 > floor.warm_read_ns.p50, "{floor:?}");
-        assert_eq!(floor.warm_read_ns.count, 313);
+        let (cold, warm) = (floor.cold_touch_ns.unwrap(), floor.warm_read_ns.unwrap());
+        assert_eq!((floor.file_bytes, cold.count, floor.deep.unwrap().time_ns.count), (4 << 20, 100, 500));
+        assert!((0.9..=1.0).contains(&floor.cold_touch_faults.unwrap().mean), "{floor:?}");
+        assert!(cold.p50 > warm.p50, "{floor:?}");
+        assert_eq!(warm.count, 313);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! | [`floor`] | what does this disk, or this memory, take for one random read without any of our code |
 //! | [`build`] | how long does it take to build a segment and its accessors, and how large are they |
 //! | [`lookup`] | what does a lookup in one segment touch and take, rung by rung, cold and warm |
+//! | [`provenance`] | which run of which build was it |
 //! | [`exit`] | what stopped a tool, and how does it say so |
 //! | [`watch`] | how much memory did a piece of work hold at its peak |
 //!
@@ -30,6 +31,7 @@ pub mod evict;
 pub mod exit;
 pub mod floor;
 pub mod lookup;
+pub mod provenance;
 pub mod spread;
 pub mod usage;
 pub mod watch;

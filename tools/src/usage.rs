@@ -59,9 +59,33 @@ pub fn process_faults() -> Faults {
 
 /// The time that all threads of this process together had a processor so far.
 pub fn process_cpu_time() -> Duration {
-    let usage = usage(UsageWho::RUSAGE_SELF);
+    cpu_time(&usage(UsageWho::RUSAGE_SELF))
+}
+
+/// The time that the children of this process that were waited for had a processor.
+pub fn children_cpu_time() -> Duration {
+    cpu_time(&usage(UsageWho::RUSAGE_CHILDREN))
+}
+
+/// The most memory that one child of this process that was waited for ever had resident, in bytes. See [`peak_resident_bytes`].
+pub fn children_peak_resident_bytes() -> u64 {
+    usage(UsageWho::RUSAGE_CHILDREN).max_rss() as u64 * 1024
+}
+
+fn cpu_time(usage: &Usage) -> Duration {
     let microseconds = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
     Duration::from_micros(u64::try_from(microseconds).unwrap_or(0))
+}
+
+/// The bytes that this process and the children that it waited for read by calls, from files or pipes, whether or not they were in
+/// memory; not those of mappings. `None` where the system does not say.
+pub fn bytes_read() -> Option<u64> {
+    field("/proc/self/io", "rchar:")?.parse().ok()
+}
+
+/// How many mappings this process has: what `vm.max_map_count` limits. `None` where the system does not say.
+pub fn mappings() -> Option<usize> {
+    Some(read("/proc/self/maps")?.lines().count())
 }
 
 /// Wall time, and the time that the calling thread had a processor: on a shared machine only the second is of the work alone.
@@ -89,14 +113,19 @@ fn thread_cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every Linux has this clock").into()
 }
 
+/// The time since some moment that is the same for all processes of the machine: what one noted another can compare.
+pub fn monotonic_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock").into()
+}
+
 /// The most memory that this process ever had resident, in bytes. File pages that it maps count too, and so does what the
 /// process that started it had: the system keeps the peak over `exec`. For a child's own peak see [`crate::watch`].
 pub fn peak_resident_bytes() -> u64 {
     usage(UsageWho::RUSAGE_SELF).max_rss() as u64 * 1024
 }
 
-/// The most memory that was resident since the system was told to forget its peak, in bytes; since the beginning where it was not.
-pub(crate) fn peak_bytes_since_reset() -> u64 {
+/// The most memory that was resident since the system was told to forget its peak, in bytes; else since the program was started.
+pub fn peak_bytes_since_reset() -> u64 {
     kilobytes("/proc/self/status", "VmHWM:").unwrap_or_else(peak_resident_bytes)
 }
 
@@ -243,6 +272,29 @@ mod tests {
         assert!(process_faults().minor >= faults.minor);
         assert!(peak_resident_bytes() >= memory.len() as u64);
         assert!(anonymous_resident_bytes().is_none_or(|bytes| bytes >= memory.len() as u64));
+    }
+
+    #[test]
+    fn what_is_read_by_a_call_is_counted_and_what_is_mapped_too() {
+        let (read_before, mapped_before) = (bytes_read().unwrap(), mappings().unwrap());
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        std::io::Write::write_all(&mut file, &vec![1; 1 << 20]).unwrap();
+        fs::read(file.path()).unwrap();
+        assert!(bytes_read().unwrap() - read_before >= 1 << 20);
+        let mapped: Vec<_> = (0..100).map(|_| crate::evict::Mapping::open(file.path()).unwrap()).collect();
+        assert!(
+            mappings().unwrap() >= mapped_before + 90,
+            "100 mappings, and other tests that give some back"
+        );
+        drop(mapped);
+    }
+
+    #[test]
+    fn a_child_is_counted_when_it_was_waited_for() {
+        let before = children_cpu_time();
+        let loops = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
+        assert!(std::process::Command::new("sh").args(["-c", loops]).status().unwrap().success());
+        assert!(children_cpu_time() > before && children_peak_resident_bytes() > 100_000);
     }
 
     #[test]

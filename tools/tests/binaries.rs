@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -33,6 +33,45 @@ fn run(binary: &str, arguments: &[&str]) -> Output {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {said}");
     output
+}
+
+/// The tables of a text: heads and lines of cells. A table begins with its heads and ends with an empty line.
+fn tables(text: &str) -> Vec<Vec<Vec<String>>> {
+    let blocks = text.split("\n\n").filter(|block| block.starts_with("file ") && block.contains("  /floor"));
+    let cells = |line: &str| {
+        line.split("  ").map(|cell| cell.trim().to_owned()).filter(|cell| !cell.is_empty()).collect()
+    };
+    blocks.map(|block| block.lines().map(cells).collect()).collect()
+}
+
+/// The same of a page.
+fn tables_of_page(page: &str) -> Vec<Vec<Vec<String>>> {
+    let cells = |line: &str| -> Vec<String> {
+        let cells = line.replace("<th>", "<td>").replace("</th>", "</td>");
+        cells.split("<td>").skip(1).map(|cell| cell.split("</td>").next().unwrap().to_owned()).collect()
+    };
+    let tables = page.split("<table>").skip(1).map(|table| table.split("</table>").next().unwrap());
+    let tables = tables.filter(|table| table.contains("/floor"));
+    tables.map(|table| table.split("<tr>").skip(1).map(cells).collect()).collect()
+}
+
+/// Every `/floor` is the p50 of its line over the floor beside it, as far as the digits tell. Returns how many were compared.
+fn check_ratios(tables: &[Vec<Vec<String>>]) -> usize {
+    let mut compared = 0;
+    for table in tables {
+        let place = |name: &str| table[0].iter().position(|head| head == name);
+        let ratio = place("/floor").unwrap();
+        assert_eq!(table[0][ratio - 1], "floor us", "the floor stands beside the ratio");
+        let p50 = place("cold us").or(place("p50")).unwrap();
+        for line in table[1..].iter().filter(|line| line[ratio] != "-") {
+            let number = |place: usize| line[place].parse::<f64>().unwrap();
+            let expected = number(p50) / number(ratio - 1);
+            // Each of the two has at least three digits, the ratio two behind the point.
+            assert!((number(ratio) - expected).abs() <= 0.006 + 0.01 * expected, "{:?}: {line:?}", table[0]);
+            compared += 1;
+        }
+    }
+    compared
 }
 
 /// An archive of two domains and two segments each.
@@ -111,17 +150,118 @@ fn the_probe_measures_an_archive_and_leaves_it_as_it_was() {
             };
             assert!(faults.as_f64().unwrap() <= most, "{mode}: {lookups}");
             assert!(lookups["time_ns"]["p50"].as_u64().is_some() && lookups["value"]["time_ns"].is_object());
+            let (ratio, floor) =
+                (lookups["floor_ratio"].as_f64().unwrap(), lookups["floor_ns"].as_f64().unwrap());
+            let p50 = lookups["time_ns"]["p50"].as_f64().unwrap();
+            assert!((ratio - p50 / floor).abs() < 1e-9, "{lookups}");
         }
     }
+    let modes = |report: &Value| -> Vec<String> {
+        let of_archive = report["archives"][0]["lookups"].as_array().unwrap().iter();
+        of_archive
+            .map(|lookups| format!("{} {}", lookups["in_memory"], lookups["threads"]).replace('"', ""))
+            .collect()
+    };
+    let expected = ["resident 1", "opened 1", "once 1", "each 1", "warm 1", "warm 8"];
+    assert_eq!(modes(&report), [expected, expected].concat(), "hits, then misses");
+    check_provenance(&report["conditions"]["run"], "--m 16,256");
+    assert_eq!(report["conditions"]["seed"], 4242);
     assert!(contents(&dir) == before, "the probe wrote into the archive");
     let page = fs::read_to_string(page).unwrap();
     assert!(page.contains("<svg") && page.matches("<figure>").count() == files.len());
+    assert_eq!(
+        check_ratios(&tables_of_page(&page)),
+        files.len() + files.len() * 2 * 5,
+        "files, then kinds and modes"
+    );
+    assert!(page.contains("--m 16,256") && page.contains("seed 4242") && page.contains("p99.9"));
 
     let alone = folder.path().join("alone.kv");
     fs::copy(dir.join("storage.0-1.kv"), &alone).unwrap();
     let output = run(probe, &[alone.to_str().unwrap(), "--keys", "30", "--temp", temp, "--m", "64"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("alone.kv") && text.contains("verified by mincore"), "{text}");
+    assert_eq!(check_ratios(&tables(&text)), 1 + 3, "{text}");
+    for told in ["command ", "--keys 30", "version ", "commit ", "date ", "seed 4242", "mean us", "p99.9"] {
+        assert!(text.contains(told), "{told:?} is missing: {text}");
+    }
+}
+
+fn check_provenance(run: &Value, arguments: &str) {
+    assert!(run["command"].as_str().unwrap().contains(arguments), "{run}");
+    assert_eq!(run["version"], env!("CARGO_PKG_VERSION"));
+    assert!(run["date"].as_str().unwrap().ends_with('Z') && run.get("commit").is_some(), "{run}");
+}
+
+/// In a folder whose pages may not leave memory too: what is warm evicts nothing.
+#[test]
+fn the_probe_measures_nothing_but_the_modes_it_was_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("archive");
+    archive(&dir);
+    let probe = env!("CARGO_BIN_EXE_icecore-probe");
+    let arguments = [dir.to_str().unwrap(), "--mode", "warm", "--threads", "2", "--keys", "20", "--m", "64"];
+    let output = run(probe, &[&arguments[..], &["--json"]].concat());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for file in report["files"].as_array().unwrap() {
+        assert!(
+            file["floor"]["cold_touch_ns"].is_null() && file["floor"]["warm_read_ns"].is_object(),
+            "{file}"
+        );
+        assert!(
+            file["lookups"].as_array().unwrap().iter().all(|lookups| lookups["mode"] == "warm"),
+            "{file}"
+        );
+    }
+    for archive in report["archives"].as_array().unwrap() {
+        let lookups = archive["lookups"].as_array().unwrap();
+        assert!(
+            lookups.len() == 2 && lookups.iter().all(|lookups| lookups["in_memory"] == "warm"),
+            "{archive}"
+        );
+    }
+    let text = String::from_utf8(run(probe, &arguments).stdout).unwrap();
+    // Nothing was measured cold, so the table of files has no ratio.
+    assert_eq!(check_ratios(&tables(&text)), 4, "{text}");
+}
+
+/// Ingest refuses a domain that was not declared, so the example has to name all that its blocks have.
+#[test]
+fn the_example_of_blocks_declares_their_domains() {
+    let generator = env!("CARGO_BIN_EXE_icecore-gen");
+    let help = String::from_utf8(run(generator, &["--help"]).stdout).unwrap();
+    let example = help.lines().find(|line| line.contains("icecore-gen blocks")).unwrap();
+    let (_, declared) = example.split_once("--domain ").expect("the example declares domains");
+    let blocks = run(generator, &["blocks", "--blocks", "100", "--changes", "200"]).stdout;
+    let lines = blocks.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    // A line without a domain says that there is a block.
+    let named = lines.filter_map(|line| {
+        Some(serde_json::from_slice::<Value>(line).unwrap().get("domain")?.as_str()?.to_owned())
+    });
+    let named: BTreeSet<String> = named.collect();
+    assert_eq!(named, declared.split_whitespace().map(str::to_owned).collect());
+}
+
+#[test]
+fn every_example_of_a_tool_is_understood() {
+    let binaries = [
+        ("icecore-probe", env!("CARGO_BIN_EXE_icecore-probe")),
+        ("icecore-figures", env!("CARGO_BIN_EXE_icecore-figures")),
+        ("icecore-gen", env!("CARGO_BIN_EXE_icecore-gen")),
+    ];
+    for (name, binary) in binaries {
+        let help = String::from_utf8(run(binary, &["--help"]).stdout).unwrap();
+        let (_, examples) = help.split_once("Examples:").unwrap();
+        // Of a pipe the part that runs this tool; the rest is for the shell.
+        let own = examples.split(['|', '\n', '<', '>']).map(str::trim).filter(|part| part.starts_with(name));
+        let own: Vec<&str> = own.collect();
+        assert!(!own.is_empty(), "{name}");
+        for example in own {
+            // What is wrong with the arguments is told before anything is done, so asking for help shows whether they are known.
+            let arguments: Vec<&str> = example.split_whitespace().skip(1).chain(["--help"]).collect();
+            run(binary, &arguments);
+        }
+    }
 }
 
 #[test]
@@ -149,6 +289,7 @@ fn the_figures_of_a_small_dataset_have_names_units_and_goals() {
     );
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["conditions"]["entries"], 20_000);
+    check_provenance(&report["run"], "files --entries 20000");
     assert!(report["conditions"]["disk_floor"]["cold_touch_ns"]["p50"].as_u64().unwrap() > 0);
     let figures = report["figures"].as_array().unwrap();
     assert!(figures.len() > 40, "{} figures", figures.len());
@@ -237,5 +378,87 @@ fn the_examples_of_the_generator_work() {
     for (name, blocks) in [("text.ice", 20), ("chain.ice", 20), ("eth.ice", 3)] {
         let archive = icecore::Reader::open(folder.path().join(name)).unwrap();
         assert_eq!(archive.range(), Some((1, blocks)), "{name}");
+    }
+}
+
+/// The figures of a report by name, each with what it must have.
+fn figures_of(report: &Value) -> BTreeMap<String, f64> {
+    let figures = report["figures"].as_array().unwrap();
+    let named = figures.iter().map(|figure| {
+        assert!(figure["measured"].is_number() && figure["unit"].is_string(), "{figure}");
+        assert_eq!(figure["goal"].is_null(), figure["met"].is_null(), "{figure}");
+        (figure["name"].as_str().unwrap().to_owned(), figure["measured"].as_f64().unwrap())
+    });
+    named.collect()
+}
+
+#[test]
+fn the_figures_of_many_files_are_those_of_the_files_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().to_str().unwrap();
+    let arguments = ["many", "--files", "90", "--blocks", "128", "--dir", dir, "--json"];
+    let output = run(env!("CARGO_BIN_EXE_icecore-figures"), &arguments);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    check_provenance(&report["run"], "many --files 90");
+    let figures = figures_of(&report);
+    assert!((figures["many files: files"] - 90.0).abs() < 0.5, "ten steps of three segments of three files");
+    for what in
+        ["open for reading", "open for writing", "ls", "stats", "get of a present key", "verify, fast"]
+    {
+        assert!(figures[&format!("many files, {what}: processor")] > 0.0);
+        assert!(figures[&format!("many files, {what}: memory")] > 1.0);
+    }
+    assert!(figures["a step of one block, two domains: syncs"] >= 2.0, "the log and the manifest at least");
+    assert!(figures["a step of one block, two domains: manifests"] >= 1.0);
+    assert!(figures["steps of 8 blocks at full speed: files when all is merged"] >= 9.0);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "the archives are removed again");
+}
+
+/// With a stand-in for the command that reads the whole log.
+#[test]
+fn the_figures_of_a_lookup_are_those_of_the_command_and_of_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let stand_in = folder.path().join("icecore");
+    // Written by a shell: a file that this process had open for writing may still be so in a child of another test.
+    let script = "printf '#!/bin/sh\\ncat \"$2\"/wal/*\\n' > \"$1\" && chmod +x \"$1\"";
+    let made = Command::new("sh").args(["-c", script, "sh"]).arg(&stand_in).status().unwrap();
+    assert!(made.success());
+    let (dir, stand_in) = (folder.path().to_str().unwrap(), stand_in.to_str().unwrap());
+    let arguments =
+        ["get", "--fewer", "3000", "--more", "60000", "--icecore", stand_in, "--dir", dir, "--json"];
+    let output = run(env!("CARGO_BIN_EXE_icecore-figures"), &arguments);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    check_provenance(&report["run"], "get --fewer 3000");
+    let figures = figures_of(&report);
+    for name in ["fewer", "more"] {
+        let figure = |what: &str| figures[&format!("icecore get, {name} changes in memory: {what}")];
+        let (read, log) = (figure("bytes read"), figure("bytes of the log"));
+        assert!(read >= log && read < log + 1.0, "{name}: {read} MB of {log} MB");
+        assert!(figure("processor") > 0.0 && figure("memory") > 0.1);
+    }
+    let log = |name: &str| figures[&format!("icecore get, {name} changes in memory: bytes of the log")];
+    assert!(log("more") > 10.0 * log("fewer"));
+}
+
+#[test]
+fn the_figures_of_a_follower_are_there_for_every_way_to_sync() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().to_str().unwrap();
+    let arguments = ["follow", "--blocks", "32", "--changes", "50", "--dir", dir, "--json"];
+    let output = run(env!("CARGO_BIN_EXE_icecore-figures"), &arguments);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    check_provenance(&report["run"], "follow --blocks 32");
+    let figures = figures_of(&report);
+    assert_eq!(figures.len(), 3 * 13);
+    for sync in ["block", "group", "relaxed"] {
+        let figure = |what: &str| figures[&format!("{sync}, {what}")];
+        for what in [
+            "refresh, nothing new",
+            "refresh after a block",
+            "refresh after an emission",
+            "first lookup after a refresh",
+        ] {
+            assert!(figure(&format!("{what}: p50")) > 0.0, "{sync}, {what}");
+        }
     }
 }

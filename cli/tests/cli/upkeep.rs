@@ -1,8 +1,10 @@
 //! The verbs that change files: answers stay, damage is told.
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 
-use crate::driver::{Place, archive, files_of, forty_blocks, icecore, icecore_reading};
+use crate::driver::{Place, archive, command, files_of, forty_blocks, icecore, icecore_reading};
 
 /// Answers about every block and key of [`forty_blocks`].
 fn all_answers(dir: &str) -> Vec<Value> {
@@ -15,6 +17,21 @@ fn all_answers(dir: &str) -> Vec<Value> {
     }
     requests += "{\"history\":{\"key\":\"k\"}}\n{\"history\":{\"key\":\"gone\"}}\n";
     icecore_reading(&["query", dir], requests.as_bytes()).ok().json_lines()
+}
+
+#[test]
+fn a_limit_of_the_system_is_named_and_not_the_disk() {
+    let place = Place::new();
+    let dir = archive(&place, 2, &forty_blocks());
+    // Files 0 to 2 are open from the start, the lock is the fourth; nothing else can be opened then.
+    let script = "ulimit -n 4; exec \"$@\"";
+    let binary = command(&[]).get_program().to_owned();
+    let output = Command::new("sh").args(["-c", script, "sh"]).arg(binary).args(["merge", &dir]).output();
+    let output = output.expect("there is a shell");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{err}");
+    assert!(err.contains("`ulimit -n`") && err.contains("help: raise the limit"), "{err}");
+    assert!(!err.contains("permissions"), "{err}");
 }
 
 #[test]
@@ -133,7 +150,7 @@ fn a_lost_accessor_is_loud_for_readers_and_mended_by_writers() {
         .collect();
     for (path, _) in &accessors {
         std::fs::remove_file(path).unwrap();
-        icecore(&["get", &dir, "k"]).fails(4, "missing file");
+        icecore(&["merge", &dir]).fails(4, "missing file");
         let mended = icecore(&["reindex", &dir]).ok();
         assert!(mended.err.contains("built again"), "{}", mended.err);
         assert_eq!(all_answers(&dir), before);

@@ -100,7 +100,7 @@ impl Storage for OsStorage {
         let Some(file) = found(Operation::Open, path, File::open(path))? else {
             return Err(Error::Missing { path: path.to_owned() });
         };
-        at(Operation::Read, path, Mapping::of_file(&file, access))
+        at(Operation::Map, path, Mapping::of_file(&file, access))
     }
 
     fn link(&self, from: &Path, to: &Path) -> Result<bool, Error> {

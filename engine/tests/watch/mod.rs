@@ -86,6 +86,10 @@ impl<S: Storage, W: Watch> Storage for Watched<S, W> {
         self.watch.before(Operation::Read, path)?;
         self.storage.map(path, access)
     }
+    fn link(&self, from: &Path, to: &Path) -> Result<bool, Error> {
+        self.watch.before(Operation::Create, to)?;
+        self.storage.link(from, to)
+    }
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
         self.watch.before(Operation::Rename, to)?;
         self.storage.rename(from, to)

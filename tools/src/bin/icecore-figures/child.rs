@@ -1,16 +1,25 @@
 //! Work in a process of its own, so that its peak of memory is its own.
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use icecore::{Archive, DensityRule, MergeOptions, Observer, OpenOptions, ReindexRule};
 use icecore_index::Density;
+use icecore_tools::usage::{
+    bytes_read, children_cpu_time, children_peak_resident_bytes, mappings, peak_bytes_since_reset,
+    process_cpu_time,
+};
 use icecore_tools::watch::{Peak, watch};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+use crate::follow::{self, Sync};
+use crate::many::{self, Task};
 
 #[derive(Args)]
 pub(crate) struct ChildArgs {
@@ -25,6 +34,15 @@ pub(crate) enum Work {
     Merge { dir: PathBuf, domain: String },
     /// Gives all segments of a domain of an archive the same M.
     Reindex { dir: PathBuf, domain: String, m: u32 },
+    /// Does something with an archive of many files.
+    Task { task: Task, dir: PathBuf },
+    /// Runs a command and waits for it; what it prints goes nowhere.
+    Command {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
+    /// Commits blocks as it is told on standard input.
+    Writer { dir: PathBuf, sync: Sync },
 }
 
 /// What a child says when it is done.
@@ -37,14 +55,41 @@ pub(crate) struct Outcome {
     pub(crate) peak: Peak,
 }
 
-/// Starts this program again and waits for what it says.
-pub(crate) fn spawn(work: &Work) -> Result<Outcome, Box<dyn Error>> {
+/// What a process cost as a whole.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Cost {
+    /// The time that it had a processor, from its start to its end.
+    pub(crate) cpu_seconds: f64,
+    /// The most memory that it ever had resident, mapped pages of files included, in bytes.
+    pub(crate) resident_peak: u64,
+    /// The mappings that its work added while it was open; 0 where nobody looked.
+    pub(crate) mappings: usize,
+    /// What it read by calls, in bytes: not what it touched of mapped files.
+    pub(crate) bytes_read: u64,
+}
+
+/// This program with the arguments that make it do `work`.
+pub(crate) fn command(work: &Work) -> Result<Command, Box<dyn Error>> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("child").stdin(Stdio::null()).stderr(Stdio::inherit());
     match work {
         Work::Merge { dir, domain } => command.arg("merge").arg(dir).arg(domain),
         Work::Reindex { dir, domain, m } => command.arg("reindex").arg(dir).arg(domain).arg(m.to_string()),
+        Work::Task { task, dir } => command.arg("task").arg(value_name(task)).arg(dir),
+        Work::Command { command: run } => command.arg("command").arg("--").args(run),
+        Work::Writer { dir, sync } => command.arg("writer").arg(dir).arg(value_name(sync)),
     };
+    Ok(command)
+}
+
+/// How a value stands on the command line.
+fn value_name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().expect("no value is skipped").get_name().to_owned()
+}
+
+/// Starts this program again and waits for what it says.
+pub(crate) fn spawn<T: DeserializeOwned>(work: &Work) -> Result<T, Box<dyn Error>> {
+    let mut command = command(work)?;
     let output = command.output()?;
     if !output.status.success() {
         return Err(format!("{command:?}: {}", output.status).into());
@@ -54,8 +99,49 @@ pub(crate) fn spawn(work: &Work) -> Result<Outcome, Box<dyn Error>> {
 
 /// What the child does with its arguments.
 pub(crate) fn run(args: &ChildArgs) -> Result<(), Box<dyn Error>> {
+    let said = match &args.work {
+        Work::Task { task, dir } => serde_json::to_string(&task_cost(*task, dir)?)?,
+        Work::Command { command } => serde_json::to_string(&command_cost(command)?)?,
+        Work::Writer { dir, sync } => return follow::write(dir, *sync),
+        Work::Merge { .. } | Work::Reindex { .. } => serde_json::to_string(&rewrite(&args.work)?)?,
+    };
+    println!("{said}");
+    Ok(())
+}
+
+/// The whole cost of this process, which does nothing but the task.
+fn task_cost(task: Task, dir: &Path) -> Result<Cost, Box<dyn Error>> {
+    let before = mappings().unwrap_or(0);
+    let mut during = before;
+    many::perform(task, dir, || during = mappings().unwrap_or(0))?;
+    Ok(Cost {
+        cpu_seconds: process_cpu_time().as_secs_f64(),
+        resident_peak: peak_bytes_since_reset(),
+        mappings: during.saturating_sub(before),
+        bytes_read: bytes_read().unwrap_or(0),
+    })
+}
+
+/// The whole cost of the one process that this one starts. Its peak of memory is at least that of this one, which has little.
+fn command_cost(command: &[OsString]) -> Result<Cost, Box<dyn Error>> {
+    let (program, arguments) = command.split_first().ok_or("there is no command")?;
+    let before = bytes_read().unwrap_or(0);
+    let status = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).status()?;
+    if !status.success() {
+        return Err(format!("{}: {status}", program.display()).into());
+    }
+    Ok(Cost {
+        cpu_seconds: children_cpu_time().as_secs_f64(),
+        resident_peak: children_peak_resident_bytes(),
+        mappings: 0,
+        bytes_read: bytes_read().unwrap_or(0) - before,
+    })
+}
+
+/// Merges or reindexes.
+fn rewrite(work: &Work) -> Result<Outcome, Box<dyn Error>> {
     let tasks = Tasks::default();
-    let (result, peak) = match &args.work {
+    let (result, peak) = match work {
         Work::Merge { dir, domain } => {
             let archive = open(dir)?;
             let options = MergeOptions { domain: Some(domain.clone()), ..MergeOptions::default() };
@@ -69,12 +155,13 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Box<dyn Error>> {
             let (plans, peak) = watch(|| archive.reindex(rule, Some(domain), &tasks));
             (plans.map(drop), peak)
         }
+        Work::Task { .. } | Work::Command { .. } | Work::Writer { .. } => {
+            return Err("this rewrites nothing".into());
+        }
     };
     result?;
     let (time, entries) = tasks.total();
-    let outcome = Outcome { seconds: time.as_secs_f64(), entries, peak };
-    println!("{}", serde_json::to_string(&outcome)?);
-    Ok(())
+    Ok(Outcome { seconds: time.as_secs_f64(), entries, peak })
 }
 
 fn open(dir: &Path) -> Result<Archive, icecore::Error> {

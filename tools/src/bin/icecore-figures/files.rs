@@ -97,7 +97,7 @@ pub(crate) fn run(args: &FilesArgs) -> Result<(), Box<dyn Error>> {
         means: Means::detect(),
         cold_keys: args.cold_keys,
         unknown_keys: args.unknown_keys,
-        figures: Figures::default(),
+        figures: Figures::new(),
     };
     let files = sizes::measure(&mut bench)?;
     let touches = FloorOptions { touches: args.cold_keys, ..FloorOptions::default() };

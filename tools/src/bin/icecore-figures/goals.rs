@@ -201,9 +201,100 @@ pub(crate) const HOT: &[Goal] = &[
     ("2^20 keys, proof of absence: verified", "us", AtMost(10.0)),
 ];
 
+/// The figures of `many`.
+pub(crate) const MANY: &[Goal] = &[
+    ("many files: files", "files", Free),
+    ("many files, open for reading: processor", "s", AtMost(0.2)),
+    ("many files, open for reading: processor, to that of half the files", "x", AtMost(2.5)),
+    ("many files, open for reading: memory", "MB", AtMost(64.0)),
+    ("many files, open for reading: mappings for each segment", "", AtMost(2.0)),
+    ("many files, open for writing: processor", "s", AtMost(0.2)),
+    ("many files, open for writing: processor, to that of half the files", "x", AtMost(2.5)),
+    ("many files, open for writing: memory", "MB", AtMost(64.0)),
+    ("many files, open for writing: mappings for each segment", "", AtMost(2.0)),
+    ("many files, ls: processor", "s", AtMost(0.2)),
+    ("many files, ls: processor, to that of half the files", "x", AtMost(2.5)),
+    ("many files, ls: memory", "MB", AtMost(64.0)),
+    ("many files, stats: processor", "s", Free),
+    ("many files, stats: processor, to that of half the files", "x", AtMost(2.5)),
+    ("many files, stats: memory", "MB", Free),
+    ("many files, get of a present key: processor", "s", AtMost(0.2)),
+    ("many files, get of a present key: processor, to that of half the files", "x", AtMost(2.5)),
+    ("many files, get of a present key: memory", "MB", AtMost(64.0)),
+    ("many files, get of an absent key: processor", "s", AtMost(0.2)),
+    ("many files, get of an absent key: processor, to that of half the files", "x", AtMost(2.5)),
+    ("many files, get of an absent key: memory", "MB", AtMost(64.0)),
+    ("many files, verify, fast: processor", "s", AtMost(1.0)),
+    ("many files, verify, fast: processor, to that of half the files", "x", AtMost(2.5)),
+    ("many files, verify, fast: memory", "MB", Free),
+    ("a step of one block, two domains: syncs", "", AtMost(6.0)),
+    ("a step of one block, two domains: manifests", "", AtMost(1.0)),
+    ("steps of 8 blocks at full speed: blocks per second", "1/s", Free),
+    ("steps of 8 blocks at full speed: files, most", "files", AtMost(1000.0)),
+    ("steps of 8 blocks at full speed: files after the last block", "files", Free),
+    ("steps of 8 blocks at full speed: files in the folder then", "files", Free),
+    ("steps of 8 blocks at full speed: files when all is merged", "files", Free),
+];
+
+/// The figures of `follow`, for each way to sync.
+pub(crate) const FOLLOW: &[Goal] = &[
+    ("block, refresh, nothing new: p50", "us", AtMost(5.0)),
+    ("block, refresh, nothing new: p99", "us", Free),
+    ("block, refresh, nothing new: bytes read", "B", AtMost(4096.0)),
+    ("block, refresh after a block: p50", "us", AtMost(1000.0)),
+    ("block, refresh after a block: p99", "us", Free),
+    ("block, refresh after a block: bytes read, to those of its changes", "x", AtMost(2.0)),
+    ("block, refresh after an emission: p50", "us", AtMost(5000.0)),
+    ("block, refresh after an emission: p99", "us", Free),
+    ("block, refresh after an emission: bytes read", "kB", Free),
+    ("block, first lookup after a refresh: p50", "us", Free),
+    ("block, first lookup after a refresh: p99", "us", Free),
+    ("block, wait: p50 from the commit to waking up", "us", Free),
+    ("block, wait: p99 from the commit to waking up", "us", Free),
+    ("group, refresh, nothing new: p50", "us", AtMost(5.0)),
+    ("group, refresh, nothing new: p99", "us", Free),
+    ("group, refresh, nothing new: bytes read", "B", AtMost(4096.0)),
+    ("group, refresh after a block: p50", "us", AtMost(1000.0)),
+    ("group, refresh after a block: p99", "us", Free),
+    ("group, refresh after a block: bytes read, to those of its changes", "x", AtMost(2.0)),
+    ("group, refresh after an emission: p50", "us", AtMost(5000.0)),
+    ("group, refresh after an emission: p99", "us", Free),
+    ("group, refresh after an emission: bytes read", "kB", Free),
+    ("group, first lookup after a refresh: p50", "us", Free),
+    ("group, first lookup after a refresh: p99", "us", Free),
+    ("group, wait: p50 from the commit to waking up", "us", Free),
+    ("group, wait: p99 from the commit to waking up", "us", Free),
+    ("relaxed, refresh, nothing new: p50", "us", AtMost(5.0)),
+    ("relaxed, refresh, nothing new: p99", "us", Free),
+    ("relaxed, refresh, nothing new: bytes read", "B", AtMost(4096.0)),
+    ("relaxed, refresh after a block: p50", "us", AtMost(1000.0)),
+    ("relaxed, refresh after a block: p99", "us", Free),
+    ("relaxed, refresh after a block: bytes read, to those of its changes", "x", AtMost(2.0)),
+    ("relaxed, refresh after an emission: p50", "us", AtMost(5000.0)),
+    ("relaxed, refresh after an emission: p99", "us", Free),
+    ("relaxed, refresh after an emission: bytes read", "kB", Free),
+    ("relaxed, first lookup after a refresh: p50", "us", Free),
+    ("relaxed, first lookup after a refresh: p99", "us", Free),
+    ("relaxed, wait: p50 from the commit to waking up", "us", Free),
+    ("relaxed, wait: p99 from the commit to waking up", "us", Free),
+];
+
+/// The figures of `get`.
+pub(crate) const GET: &[Goal] = &[
+    ("icecore get, fewer changes in memory: processor", "s", AtMost(0.2)),
+    ("icecore get, fewer changes in memory: memory", "MB", AtMost(64.0)),
+    ("icecore get, fewer changes in memory: bytes read", "MB", Free),
+    ("icecore get, fewer changes in memory: bytes of the log", "MB", Free),
+    ("icecore get, more changes in memory: processor", "s", AtMost(0.2)),
+    ("icecore get, more changes in memory: memory", "MB", AtMost(64.0)),
+    ("icecore get, more changes in memory: bytes read", "MB", Free),
+    ("icecore get, more changes in memory: bytes of the log", "MB", Free),
+    ("icecore get, more changes in memory: processor, to that of fewer", "x", Free),
+];
+
 /// All figures, in the order in which they are told. Another subcommand chains its table here.
 fn all() -> impl Iterator<Item = &'static Goal> {
-    FILES.iter().chain(HOT)
+    FILES.iter().chain(HOT).chain(MANY).chain(FOLLOW).chain(GET)
 }
 
 /// The figure of that name.

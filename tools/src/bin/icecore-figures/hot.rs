@@ -76,7 +76,7 @@ pub(crate) fn run(args: &HotArgs) -> Result<(), Box<dyn Error>> {
     let options = options(1);
     let lines = if args.small { 1 << 24 } else { 1 << 30 };
     let roofs = Roofs::measure(&options, lines, |work| Times::of(|| std::hint::black_box(work())).0.cpu);
-    let mut bench = Bench { figures: Figures::default(), roofs, cut: if args.small { 8 } else { 0 } };
+    let mut bench = Bench { figures: Figures::new(), roofs, cut: if args.small { 8 } else { 0 } };
     bench.figures.add("64-byte hashes", roofs.hashes);
     bench.figures.add("random lines, addresses known ahead", roofs.lines);
     bench.figures.add("random lines, each address from the line before", roofs.chained);

@@ -2,8 +2,11 @@
 
 mod child;
 mod files;
+mod follow;
+mod get;
 mod goals;
 mod hot;
+mod many;
 mod report;
 mod snapshots;
 
@@ -18,7 +21,8 @@ use clap::{Parser, Subcommand};
     after_help = "Examples:\n  \
         icecore-figures files --entries 5000000\n  \
         icecore-figures files --entries 50000000 --dir /mnt/disk --json > figures.json\n  \
-        icecore-figures hot"
+        icecore-figures hot\n  \
+        icecore-figures many --files 10000"
 )]
 struct Args {
     #[command(subcommand)]
@@ -33,6 +37,12 @@ enum Command {
     Hot(hot::HotArgs),
     /// The figures of snapshots: what they cost a writer, what they save a proof, and how fast a large archive opens.
     Snapshots(snapshots::SnapshotsArgs),
+    /// The figures of an archive of many files: opening, listing, one lookup, verify; syncs of an emission; how merging keeps up.
+    Many(many::ManyArgs),
+    /// The figures of a reader that follows a writer of another process: refreshing, waiting for a block.
+    Follow(follow::FollowArgs),
+    /// The figures of one lookup by the command `icecore` while the log holds many changes.
+    Get(get::GetArgs),
     /// Work whose memory is measured, in a process of its own.
     #[command(hide = true)]
     Child(child::ChildArgs),
@@ -43,6 +53,9 @@ fn main() -> ExitCode {
         Command::Files(args) => files::run(&args),
         Command::Hot(args) => hot::run(&args),
         Command::Snapshots(args) => snapshots::run(&args),
+        Command::Many(args) => many::run(&args),
+        Command::Follow(args) => follow::run(&args),
+        Command::Get(args) => get::run(&args),
         Command::Child(args) => child::run(&args),
     };
     icecore_tools::exit::code("icecore-figures", result)

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use icecore_tools::provenance::Provenance;
 use serde::Serialize;
 
 use crate::goals::{self, Bound};
@@ -17,35 +18,45 @@ pub(crate) struct Figure {
     pub(crate) met: Option<bool>,
 }
 
-/// The figures measured so far.
-#[derive(Debug, Default)]
-pub(crate) struct Figures(Vec<Figure>);
+/// The figures measured so far, and the run that measures them.
+#[derive(Debug)]
+pub(crate) struct Figures {
+    run: Provenance,
+    measured: Vec<Figure>,
+}
 
 impl Figures {
+    /// None yet.
+    pub(crate) fn new() -> Self {
+        Self { run: Provenance::of_this_run(), measured: Vec::new() }
+    }
+
     /// Adds a figure and tells it on standard error, since the next may take a while.
     pub(crate) fn add(&mut self, name: &str, measured: f64) {
         let (name, unit, bound) = goals::goal(name);
         let goal = (bound != Bound::Free).then(|| bound.to_string());
         let figure = Figure { name, measured, unit, goal, met: bound.is_met(measured) };
         eprintln!("{}", line(&figure));
-        self.0.push(figure);
+        self.measured.push(figure);
     }
 
     /// Prints all of them, in the order of the design, with what they were measured under.
     pub(crate) fn print(mut self, conditions: &impl Serialize, json: bool) -> io::Result<()> {
-        self.0.sort_by_key(|figure| goals::place(figure.name));
+        self.measured.sort_by_key(|figure| goals::place(figure.name));
         let mut out = io::stdout().lock();
         if json {
-            let report = serde_json::json!({ "conditions": conditions, "figures": self.0 });
+            let report =
+                serde_json::json!({ "run": self.run, "conditions": conditions, "figures": self.measured });
             return writeln!(out, "{report:#}");
         }
+        writeln!(out, "{}\n", self.run)?;
         let conditions = serde_json::to_value(conditions).unwrap_or_default();
         write_conditions(&mut out, "", &conditions)?;
         writeln!(out)?;
-        for figure in &self.0 {
+        for figure in &self.measured {
             writeln!(out, "{}", line(figure))?;
         }
-        let bound: Vec<bool> = self.0.iter().filter_map(|figure| figure.met).collect();
+        let bound: Vec<bool> = self.measured.iter().filter_map(|figure| figure.met).collect();
         writeln!(out, "{} of {} goals met", bound.iter().filter(|met| **met).count(), bound.len())
     }
 }

@@ -19,6 +19,7 @@ use clap::Args;
 use icecore::storage::os::OsStorage;
 use icecore::{Archive, Durability, Maintenance, MergeOptions, OpenOptions, Options};
 use icecore_tools::evict::Means;
+use icecore_tools::provenance::Provenance;
 use icecore_tools::usage::{Conditions, load_average};
 use icecore_tools::workload::mix;
 use serde::Serialize;
@@ -57,6 +58,7 @@ pub(crate) struct SnapshotsArgs {
 /// What was measured.
 #[derive(Serialize)]
 struct Report {
+    run: Provenance,
     machine: Conditions,
     load_average: [Option<f64>; 2],
     ingest: Vec<ingest::Figure>,
@@ -71,7 +73,12 @@ pub(crate) fn run(args: &SnapshotsArgs) -> Result<(), Box<dyn Error>> {
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = tempfile::Builder::new().prefix("icecore-figures").tempdir_in(&parent)?;
     let means = Means::detect();
+    let run = Provenance::of_this_run();
+    if !args.json {
+        println!("{run}\n");
+    }
     let report = Report {
+        run,
         ingest: ingest::measure(args, folder.path())?,
         proofs: proofs::measure(args, folder.path())?,
         preload: proofs::preload(args, folder.path(), means)?,

@@ -4,6 +4,7 @@
 use std::error::Error;
 use std::fs;
 use std::hint::black_box;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::thread;
@@ -15,69 +16,69 @@ use icecore::{Reader, SegmentInfo};
 use icecore_segments::Segment;
 use icecore_tools::evict::PAGE_SIZE;
 use icecore_tools::floor::clock_cost;
-use icecore_tools::lookup::Ask;
+use icecore_tools::lookup::{Ask, Mode};
 use icecore_tools::spread::Spread;
 use icecore_tools::usage::thread_faults;
 use icecore_tools::workload::SplitMix64;
-use serde::Serialize;
 
 use crate::measure::{EACH_SHARE, Plan, WARM_FACTOR};
+use crate::progress::Progress;
 use crate::report::{ArchiveReport, ArchiveSeries, Asked};
 use crate::sample;
-
-/// What of the domain's files is in memory before a lookup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum State {
-    /// The accessors of all segments.
-    Resident,
-    /// Nothing; all is evicted before every lookup and the archive opened again, which is not timed.
-    Each,
-    /// Everything.
-    Warm,
-}
 
 /// What is asked for, by whether it is there.
 type AskSets = Vec<(Asked, Vec<Ask>)>;
 
+/// The files of a segment, by their place in [`SegmentInfo::files`].
+const KV: Range<usize> = 0..1;
+const KV_BT: Range<usize> = 0..2;
+const ALL: Range<usize> = 0..3;
+const ACCESSORS: Range<usize> = 1..3;
+const FILTER: Range<usize> = 2..3;
+
 /// A domain of an archive.
-struct Probed {
+pub(crate) struct Probed {
     dir: PathBuf,
     domain: String,
     segments: Vec<SegmentInfo>,
 }
 
-/// The report of each domain of an archive that has segments, or of the one asked for.
-pub(crate) fn domains(
-    dir: &Path,
-    only: Option<&str>,
-    plan: &Plan,
-) -> Result<Vec<ArchiveReport>, Box<dyn Error>> {
+/// The domains of an archive that have segments, or the one asked for.
+pub(crate) fn domains(dir: &Path, only: Option<&str>) -> Result<Vec<Probed>, icecore::Error> {
     let reader = Reader::open(dir)?;
     let names = reader.domains().iter().map(|domain| domain.name.clone());
     let names: Vec<String> = names.filter(|name| only.is_none_or(|only| only == name)).collect();
     let segments = reader.segments();
-    drop(reader);
-    let mut reports = Vec::new();
-    for domain in names {
+    let probed = names.into_iter().map(|domain| {
         let of_domain = segments.iter().filter(|segment| segment.domain == domain && segment.entries > 0);
-        let probed = Probed { dir: dir.to_owned(), segments: of_domain.cloned().collect(), domain };
-        if !probed.segments.is_empty() {
-            reports.push(probed.measure(plan)?);
-        }
-    }
-    Ok(reports)
+        Probed { dir: dir.to_owned(), segments: of_domain.cloned().collect(), domain }
+    });
+    Ok(probed.filter(|probed| !probed.segments.is_empty()).collect())
+}
+
+/// How many measurements [`Probed::measure`] takes: the keys, and for each kind its modes.
+pub(crate) fn measurements(plan: &Plan) -> usize {
+    1 + plan.kinds() * plan.modes.iter().map(|mode| readers(*mode, plan).len()).sum::<usize>()
+}
+
+/// How many read at once: cold ones would wait for each other's pages, so only what is in memory is read by many.
+fn readers(mode: Mode, plan: &Plan) -> Vec<usize> {
+    if mode == Mode::Warm && plan.threads > 1 { vec![1, plan.threads] } else { vec![1] }
 }
 
 impl Probed {
-    fn measure(&self, plan: &Plan) -> Result<ArchiveReport, Box<dyn Error>> {
+    /// The report of the domain.
+    pub(crate) fn measure(&self, plan: &Plan, progress: &Progress) -> Result<ArchiveReport, Box<dyn Error>> {
+        let name = format!("all of {}", self.domain);
         let mut lookups = Vec::new();
-        for (asked, asks) in self.asks(plan)? {
-            let cold = &asks[..asks.len().div_ceil(WARM_FACTOR)];
-            lookups.push((asked, State::Resident, 1, self.resident(cold, plan)?));
-            lookups.push((asked, State::Each, 1, self.each(&cold[..cold.len().div_ceil(EACH_SHARE)], plan)?));
-            lookups.push((asked, State::Warm, 1, self.warm(&asks, 1)?));
-            lookups.push((asked, State::Warm, plan.threads, self.warm(&asks, plan.threads)?));
+        for (asked, asks) in progress.measure(format!("{name}: keys"), || self.asks(plan))? {
+            for &mode in &plan.modes {
+                for threads in readers(mode, plan) {
+                    let what = format!("{name}: {mode:?}, {asked:?}, threads={threads}").to_lowercase();
+                    let measured = progress.measure(what, || self.lookups(mode, threads, &asks, plan))?;
+                    lookups.push((asked, mode, threads, measured));
+                }
+            }
         }
         Ok(ArchiveReport {
             archive: self.dir.display().to_string(),
@@ -111,27 +112,55 @@ impl Probed {
         Ok(vec![(Asked::Hits, hits), (Asked::Misses, misses)])
     }
 
-    /// The `.kv` files, or the accessors.
-    fn files(&self, accessors: bool) -> impl Iterator<Item = PathBuf> {
-        let kinds = if accessors { 1..3 } else { 0..1 };
+    fn lookups(
+        &self,
+        mode: Mode,
+        threads: usize,
+        asks: &[Ask],
+        plan: &Plan,
+    ) -> Result<Measured, Box<dyn Error>> {
+        let cold = &asks[..asks.len().div_ceil(WARM_FACTOR)];
+        let few = &cold[..cold.len().div_ceil(EACH_SHARE)];
+        match mode {
+            Mode::Resident => self.cold(cold, KV, ACCESSORS, plan),
+            Mode::Once => self.cold(cold, ALL, 0..0, plan),
+            Mode::Opened => self.cold_each(few, KV_BT, FILTER, plan),
+            Mode::Each => self.cold_each(few, ALL, 0..0, plan),
+            Mode::Warm => self.warm(asks, threads),
+        }
+    }
+
+    /// The files of some kinds of all segments.
+    fn files(&self, kinds: Range<usize>) -> impl Iterator<Item = PathBuf> {
         let files = self.segments.iter().flat_map(move |segment| &segment.files[kinds.clone()]);
         files.map(|file| self.dir.join(file))
     }
 
-    fn evict(&self, accessors: bool, plan: &Plan) -> Result<(), Box<dyn Error>> {
-        for path in self.files(accessors) {
-            plan.means.evict(&path)?;
-        }
-        Ok(())
-    }
-
-    /// Cold pages under accessors that are in memory and mapped.
-    fn resident(&self, asks: &[Ask], plan: &Plan) -> Result<Measured, Box<dyn Error>> {
-        for path in self.files(true) {
+    /// Evicts the files of some kinds, brings those of others into memory, and opens the archive, which may read a little of each.
+    fn open_cold(
+        &self,
+        evicted: Range<usize>,
+        resident: Range<usize>,
+        plan: &Plan,
+    ) -> Result<Reader, Box<dyn Error>> {
+        for path in self.files(resident) {
             black_box(fs::read(path)?);
         }
-        self.evict(false, plan)?;
-        let reader = Reader::open(&self.dir)?;
+        for path in self.files(evicted) {
+            plan.means.evict(&path)?;
+        }
+        Ok(Reader::open(&self.dir)?)
+    }
+
+    /// Lookups after one eviction.
+    fn cold(
+        &self,
+        asks: &[Ask],
+        evicted: Range<usize>,
+        resident: Range<usize>,
+        plan: &Plan,
+    ) -> Result<Measured, Box<dyn Error>> {
+        let reader = self.open_cold(evicted, resident, plan)?;
         let mut measured = Measured::default();
         for ask in asks {
             measured.lookup(&reader, &self.domain, ask)?;
@@ -139,12 +168,18 @@ impl Probed {
         Ok(measured)
     }
 
-    fn each(&self, asks: &[Ask], plan: &Plan) -> Result<Measured, Box<dyn Error>> {
+    /// Lookups with an eviction before each; neither that nor the opening is timed.
+    fn cold_each(
+        &self,
+        asks: &[Ask],
+        evicted: Range<usize>,
+        resident: Range<usize>,
+        plan: &Plan,
+    ) -> Result<Measured, Box<dyn Error>> {
         let mut measured = Measured::default();
         for ask in asks {
-            self.evict(false, plan)?;
-            self.evict(true, plan)?;
-            measured.lookup(&Reader::open(&self.dir)?, &self.domain, ask)?;
+            let reader = self.open_cold(evicted.clone(), resident.clone(), plan)?;
+            measured.lookup(&reader, &self.domain, ask)?;
         }
         Ok(measured)
     }
@@ -152,7 +187,7 @@ impl Probed {
     /// By `threads` readers at once, each with all keys from another place on.
     fn warm(&self, asks: &[Ask], threads: usize) -> Result<Measured, Box<dyn Error>> {
         let reader = Reader::open(&self.dir)?;
-        for path in self.files(false).chain(self.files(true)) {
+        for path in self.files(ALL) {
             let mapping = OsStorage.map(&path, Access::Sequential)?;
             mapping.as_ref().iter().step_by(PAGE_SIZE as usize).for_each(|byte| _ = black_box(*byte));
         }

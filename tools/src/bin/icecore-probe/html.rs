@@ -18,27 +18,24 @@ const BOTTOM: f64 = 40.0;
 
 /// The page.
 pub(crate) fn page(report: &Report) -> String {
-    let machine = escape(&report.conditions.machine.to_string());
+    let conditions = escape(&report.conditions.to_string());
     let mut body = String::new();
     body.push_str("<h1>Lookups in segment files</h1>\n");
-    let (means, keys) = (report.conditions.evicted_by, report.conditions.keys);
-    push(
-        &mut body,
-        format_args!(
-            "<pre>{machine}\neviction     {means}, verified by mincore\nkeys         {keys} cold\n</pre>\n"
-        ),
-    );
+    push(&mut body, format_args!("<pre>{conditions}\n</pre>\n"));
     body.push_str("<h2>Files</h2>\n");
     table(&mut body, report.files.iter().map(columns).collect());
     body.push_str(
         "<p class=\"note\">Cold: accessors in memory, the .kv evicted. Evicted: nothing in memory before each lookup. \
-         Floor: one touch of a random 4 KiB page of the same evicted file. Faults: how often a lookup waited for the disk.</p>\n",
+         Floor: p50 of one touch of a random 4 KiB page of the same evicted file, in turn with the lookups. Faults: how often a lookup waited for the disk.</p>\n",
     );
     body.push_str("<h2>Latency</h2>\n<p class=\"note\">The share of lookups that took no longer. Time on a logarithmic scale.</p>\n");
     for file in &report.files {
         drawing(&mut body, file);
     }
-    body.push_str("<h2>Every mode</h2>\n");
+    body.push_str(
+        "<h2>Every mode</h2>\n<p class=\"note\">Floor: p50 of what the lookups of that line are compared with, one touch of a \
+         random page of the evicted file, warm one dependent read from memory.</p>\n",
+    );
     let lines = report.files.iter().flat_map(|file| file.lookups.iter().map(|mode| mode_columns(file, mode)));
     table(&mut body, lines.collect());
     if !report.archives.is_empty() {
@@ -101,10 +98,17 @@ fn line(mode: &ModeReport) -> Line<'_> {
     Line { name: format!("{name}{kind}"), class: format!("{class}{dash}"), p50, curve: &mode.curve }
 }
 
+/// The floor that is drawn, and what it is: that of the first cold mode, as the table has it.
+fn floor(file: &FileReport) -> (u64, &'static str) {
+    let cold = file.lookups.iter().find(|lookups| lookups.mode != Mode::Warm);
+    let name = if cold.is_some() { "one random touch" } else { "one dependent read from memory" };
+    (cold.or(file.lookups.first()).map_or(1, |lookups| lookups.floor_ns.max(1)), name)
+}
+
 /// The distributions of one file at one density, and a mark where the disk's floor lies.
 fn drawing(out: &mut String, file: &FileReport) {
     let lines: Vec<Line<'_>> = file.lookups.iter().map(line).collect();
-    let floor = file.floor.cold_touch_ns.p50.max(1);
+    let (floor, of_floor) = floor(file);
     let times = lines.iter().flat_map(|line| line.curve).map(|point| point.0.max(1)).chain([floor]);
     let (low, high) = times.fold((u64::MAX, 1), |(low, high), time| (low.min(time), high.max(time)));
     let scale = Scale::new(low, high);
@@ -127,7 +131,7 @@ fn drawing(out: &mut String, file: &FileReport) {
     push(
         out,
         format_args!(
-            "<line class=\"floor\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"><title>floor: one touch of a random page, p50 {} us</title></line>\n",
+            "<line class=\"floor\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"><title>floor, {of_floor}: p50 {} us</title></line>\n",
             HEIGHT - BOTTOM,
             micros(floor)
         ),
@@ -159,7 +163,7 @@ fn drawing(out: &mut String, file: &FileReport) {
     push(
         out,
         format_args!(
-            "<li><i class=\"floor\"></i>floor, one random touch: p50 {} us</li>\n</ul>\n</figure>\n",
+            "<li><i class=\"floor\"></i>floor, {of_floor}: p50 {} us</li>\n</ul>\n</figure>\n",
             micros(floor)
         ),
     );

@@ -3,6 +3,7 @@
 mod archive;
 mod html;
 mod measure;
+mod progress;
 mod report;
 mod sample;
 mod target;
@@ -15,7 +16,9 @@ use clap::{Parser, ValueEnum};
 use icecore_index::Density;
 use icecore_tools::evict::Means;
 use icecore_tools::lookup::Mode;
+use icecore_tools::provenance::Provenance;
 use icecore_tools::usage::Conditions;
+use progress::Progress;
 use report::{ProbeConditions, Report};
 
 /// Measure what lookups in segment files cost.
@@ -101,6 +104,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
+    let run = Provenance::of_this_run();
     let temp = tempfile::Builder::new()
         .prefix("icecore-probe")
         .tempdir_in(args.temp.clone().unwrap_or_else(std::env::temp_dir))?;
@@ -115,15 +119,22 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         means: Means::detect(),
         temp: temp.path().to_owned(),
     };
+    let mut domains = Vec::new();
+    for dir in args.paths.iter().filter(|path| path.is_dir()) {
+        domains.extend(archive::domains(dir, args.domain.as_deref())?);
+    }
+    let progress = Progress::new();
+    progress.expect(targets.len() * plan.measurements());
+    progress.expect(domains.iter().map(|_| archive::measurements(&plan)).sum());
     let mut files = Vec::new();
     for target in &targets {
-        files.extend(measure::file(target, &plan)?);
+        files.extend(measure::file(target, &plan, &progress)?);
     }
-    let mut archives = Vec::new();
-    for dir in args.paths.iter().filter(|path| path.is_dir()) {
-        archives.extend(archive::domains(dir, args.domain.as_deref(), &plan)?);
-    }
+    let archives: Vec<_> =
+        domains.iter().map(|domain| domain.measure(&plan, &progress)).collect::<Result<_, _>>()?;
+    drop(progress);
     let conditions = ProbeConditions {
+        run,
         machine: Conditions::of(&targets[0].kv),
         evicted_by: plan.means,
         keys: plan.keys,

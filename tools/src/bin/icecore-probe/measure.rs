@@ -8,9 +8,11 @@ use icecore_index::Density;
 use icecore_segments::SegmentSummary;
 use icecore_tools::build::{SegmentFiles, build_filter, build_index};
 use icecore_tools::evict::Means;
-use icecore_tools::floor::{self, FloorOptions};
+use icecore_tools::floor::{self, Floor, FloorOptions};
 use icecore_tools::lookup::{Ask, Ladder, Mode, Series, measure, measure_beside_floor};
+use icecore_tools::spread::Summary;
 
+use crate::progress::Progress;
 use crate::report::{Asked, FileReport, ModeReport};
 use crate::sample;
 use crate::target::Target;
@@ -38,6 +40,26 @@ pub(crate) struct Plan {
     pub(crate) temp: PathBuf,
 }
 
+impl Plan {
+    /// The kinds of keys that are asked for.
+    pub(crate) fn kinds(&self) -> usize {
+        if self.misses { 2 } else { 1 }
+    }
+
+    /// How many measurements [`file`] takes: keys and floor, the densities, and for each its modes.
+    pub(crate) fn measurements(&self) -> usize {
+        2 + self.densities.len() * (1 + self.modes.len() * self.kinds())
+    }
+
+    /// The floors that the modes are compared with. Only those: a warm measurement evicts nothing.
+    fn floors(&self) -> FloorOptions {
+        let all = FloorOptions { touches: self.keys, seed: self.seed, ..FloorOptions::default() };
+        let is_cold = self.modes.iter().any(|mode| *mode != Mode::Warm);
+        let cold = if is_cold { all } else { FloorOptions { touches: 0, deep_reads: 0, ..all } };
+        if self.modes.contains(&Mode::Warm) { cold } else { FloorOptions { warm_reads: 0, ..cold } }
+    }
+}
+
 /// What is asked of a segment.
 struct Asks {
     kind: Asked,
@@ -46,7 +68,12 @@ struct Asks {
 }
 
 /// The reports of one segment, one for each density.
-pub(crate) fn file(target: &Target, plan: &Plan) -> Result<Vec<FileReport>, Box<dyn Error>> {
+pub(crate) fn file(
+    target: &Target,
+    plan: &Plan,
+    progress: &Progress,
+) -> Result<Vec<FileReport>, Box<dyn Error>> {
+    let name = target.name();
     let own = accessors(target, &plan.temp)?;
     let (summary, own_m) = {
         let ladder = Ladder::open(&own)?;
@@ -55,13 +82,15 @@ pub(crate) fn file(target: &Target, plan: &Plan) -> Result<Vec<FileReport>, Box<
     if summary.entries == 0 {
         return Ok(Vec::new());
     }
-    let asks = asks(&own, plan)?;
-    let options = FloorOptions { touches: plan.keys, seed: plan.seed, ..FloorOptions::default() };
-    let floor = floor::measure(&own.kv, plan.means, &options)?;
+    let asks = progress.measure(format!("{name}: keys"), || asks(&own, plan))?;
+    let floor =
+        progress.measure(format!("{name}: floor"), || floor::measure(&own.kv, plan.means, &plan.floors()))?;
     let mut reports = Vec::new();
     for &m in &plan.densities {
-        let (files, is_built) =
-            if m == own_m { (own.clone(), own.bt != target.bt) } else { (indexed(&own, m, plan)?, true) };
+        let is_own = m == own_m;
+        let files = progress.measure(format!("{name}: index of M={m}"), || {
+            if is_own { Ok(own.clone()) } else { indexed(&own, m, plan) }
+        })?;
         let index_bytes = fs::metadata(&files.bt)?.len();
         let mut report = FileReport {
             file: target.kv.display().to_string(),
@@ -77,13 +106,15 @@ pub(crate) fn file(target: &Target, plan: &Plan) -> Result<Vec<FileReport>, Box<
             m: m.get(),
             index_bytes,
             index_bytes_per_key: per_key(index_bytes, &summary),
-            is_index_built: is_built,
+            is_index_built: !is_own || own.bt != target.bt,
             floor,
             lookups: Vec::new(),
         };
         for asked in &asks {
             for &mode in &plan.modes {
-                report.lookups.push(lookups(&files, mode, asked, &report, plan)?);
+                let what = format!("{name}: M={m}, {mode:?}, {:?}", asked.kind).to_lowercase();
+                let lookups = progress.measure(what, || lookups(&files, mode, asked, &floor, plan))?;
+                report.lookups.push(lookups);
             }
         }
         if files.bt != own.bt {
@@ -118,20 +149,21 @@ fn lookups(
     files: &SegmentFiles,
     mode: Mode,
     asks: &Asks,
-    report: &FileReport,
+    floor: &Floor,
     plan: &Plan,
 ) -> Result<ModeReport, Box<dyn Error>> {
     let few = &asks.cold[..asks.cold.len().div_ceil(EACH_SHARE)];
-    let (series, floor_ns): (Series, u64) = match mode {
+    let (series, floor): (Series, Option<Summary>) = match mode {
         Mode::Resident => {
             let asks = Ladder::open(files)?.on_pages_of_their_own(asks.cold.clone())?;
-            let (series, floor) = measure_beside_floor(files, &asks, plan.means, ROUNDS)?;
-            (series, floor.time.quantile(0.5))
+            let (series, beside) = measure_beside_floor(files, &asks, plan.means, ROUNDS)?;
+            (series, Some(beside.time.summary()))
         }
-        Mode::Once => (measure(files, mode, &asks.cold, plan.means)?, report.floor.cold_touch_ns.p50),
-        Mode::Opened | Mode::Each => (measure(files, mode, few, plan.means)?, report.floor.cold_touch_ns.p50),
-        Mode::Warm => (measure(files, mode, &asks.warm, plan.means)?, report.floor.warm_read_ns.p50),
+        Mode::Once => (measure(files, mode, &asks.cold, plan.means)?, floor.cold_touch_ns),
+        Mode::Opened | Mode::Each => (measure(files, mode, few, plan.means)?, floor.cold_touch_ns),
+        Mode::Warm => (measure(files, mode, &asks.warm, plan.means)?, floor.warm_read_ns),
     };
+    let floor_ns = floor.expect("the floors of all modes of the plan are measured").p50;
     let lookups = series.summary();
     let is_right = match asks.kind {
         Asked::Hits => lookups.found == lookups.time_ns.count,

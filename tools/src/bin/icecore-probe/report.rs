@@ -1,15 +1,17 @@
 //! What was measured, as tables for people and as JSON for programs.
 
+use std::fmt;
 use std::io::{self, Write};
 
 use icecore_tools::evict::Means;
 use icecore_tools::floor::Floor;
 use icecore_tools::lookup::{Mode, SeriesSummary};
+use icecore_tools::provenance::Provenance;
 use icecore_tools::spread::Summary;
 use icecore_tools::usage::Conditions;
 use serde::Serialize;
 
-use crate::archive::{Measured, State};
+use crate::archive::Measured;
 
 /// All of it.
 #[derive(Serialize)]
@@ -24,11 +26,21 @@ pub(crate) struct Report {
 /// Under which conditions it was measured.
 #[derive(Serialize)]
 pub(crate) struct ProbeConditions {
+    pub(crate) run: Provenance,
     pub(crate) machine: Conditions,
     pub(crate) evicted_by: Means,
     pub(crate) keys: usize,
     pub(crate) seed: u64,
     pub(crate) clock: &'static str,
+}
+
+impl fmt::Display for ProbeConditions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n{}", self.run, self.machine)?;
+        writeln!(f, "eviction     {}, verified by mincore", self.evicted_by)?;
+        writeln!(f, "keys         {} cold, seed {}", self.keys, self.seed)?;
+        write!(f, "clock        {}", self.clock)
+    }
 }
 
 /// One file with a pivot index of one density.
@@ -66,9 +78,10 @@ pub(crate) enum Asked {
 pub(crate) struct ModeReport {
     pub(crate) mode: Mode,
     pub(crate) asked: Asked,
-    /// What the lookups are compared with: p50 of one touch of a random page, warm of one dependent read of 64 bytes.
+    /// What the lookups are compared with: p50 of one touch of a random page, warm of one dependent read of 64 bytes. Where the
+    /// accessors are resident, touches and lookups took turns; else it is that of the file.
     pub(crate) floor_ns: u64,
-    /// p50 of a lookup over that.
+    /// p50 of a lookup over `floor_ns`.
     pub(crate) floor_ratio: f64,
     #[serde(flatten)]
     pub(crate) lookups: SeriesSummary,
@@ -87,11 +100,11 @@ pub(crate) struct ArchiveReport {
     pub(crate) lookups: Vec<ArchiveSeries>,
 }
 
-/// The lookups in a domain of an archive in one state.
+/// The lookups in a domain of an archive in one mode, in which it is the files of all segments that are in memory or evicted.
 #[derive(Serialize)]
 pub(crate) struct ArchiveSeries {
     pub(crate) asked: Asked,
-    pub(crate) in_memory: State,
+    pub(crate) in_memory: Mode,
     pub(crate) threads: usize,
     pub(crate) found: u64,
     pub(crate) time_ns: Summary,
@@ -101,7 +114,7 @@ pub(crate) struct ArchiveSeries {
 }
 
 impl ArchiveSeries {
-    pub(crate) fn new((asked, in_memory, threads, measured): (Asked, State, usize, Measured)) -> Self {
+    pub(crate) fn new((asked, in_memory, threads, measured): (Asked, Mode, usize, Measured)) -> Self {
         let (found, time_ns) = (measured.found, measured.time.summary());
         let (faults, pages_read) = (measured.waits.summary(), measured.pages.summary());
         Self { asked, in_memory, threads, found, time_ns, faults, pages_read }
@@ -126,7 +139,8 @@ pub(crate) fn columns(file: &FileReport) -> Vec<(&'static str, String)> {
         file.hits(mode).map_or("-".into(), |hits| micros(quantile(&hits.lookups)))
     };
     let faults = |mode| file.hits(mode).map_or("-".into(), |hits| format!("{:.2}", hits.lookups.faults.mean));
-    let ratio = file.hits(Mode::Resident).map_or("-".into(), |hits| format!("{:.2}", hits.floor_ratio));
+    let cold = file.hits(Mode::Resident);
+    let ratio = cold.map_or("-".into(), |hits| format!("{:.2}", hits.floor_ratio));
     vec![
         ("file", file.short_name().to_owned()),
         ("entries", file.entries.to_string()),
@@ -136,13 +150,13 @@ pub(crate) fn columns(file: &FileReport) -> Vec<(&'static str, String)> {
         ("B/key", format!("{:.3}", file.index_bytes_per_key)),
         ("cold us", time(Mode::Resident, |s| s.time_ns.p50)),
         ("p99", time(Mode::Resident, |s| s.time_ns.p99)),
+        ("floor us", cold.map_or("-".into(), |hits| micros(hits.floor_ns))),
         ("/floor", ratio),
         ("faults", faults(Mode::Resident)),
         ("evicted us", time(Mode::Each, |s| s.time_ns.p50)),
         ("faults", faults(Mode::Each)),
         ("warm us", time(Mode::Warm, |s| s.time_ns.p50)),
         ("p99", time(Mode::Warm, |s| s.time_ns.p99)),
-        ("floor us", micros(file.floor.cold_touch_ns.p50)),
     ]
 }
 
@@ -157,10 +171,13 @@ pub(crate) fn mode_columns(file: &FileReport, mode: &ModeReport) -> Vec<(&'stati
         ("M", file.m.to_string()),
         ("in memory", format!("{:?}", mode.mode).to_lowercase()),
         ("keys", format!("{} {:?}", time.count, mode.asked).to_lowercase()),
-        ("p50 us", micros(time.p50)),
+        ("mean us", micros(time.mean.round() as u64)),
+        ("p50", micros(time.p50)),
         ("p90", micros(time.p90)),
         ("p99", micros(time.p99)),
+        ("p99.9", micros(time.p999)),
         ("max", micros(time.max)),
+        ("floor us", micros(mode.floor_ns)),
         ("/floor", format!("{:.2}", mode.floor_ratio)),
         ("faults mean", format!("{:.3}", faults.mean)),
         ("p99", faults.p99.to_string()),
@@ -184,9 +201,11 @@ pub(crate) fn archive_columns(
         ("in memory", format!("{:?}", series.in_memory).to_lowercase()),
         ("threads", series.threads.to_string()),
         ("keys", format!("{} {:?}", time.count, series.asked).to_lowercase()),
-        ("p50 us", micros(time.p50)),
+        ("mean us", micros(time.mean.round() as u64)),
+        ("p50", micros(time.p50)),
         ("p90", micros(time.p90)),
         ("p99", micros(time.p99)),
+        ("p99.9", micros(time.p999)),
         ("max", micros(time.max)),
         ("faults mean", format!("{:.3}", faults.mean)),
         ("p99", faults.p99.to_string()),
@@ -216,12 +235,12 @@ impl Report {
             let text = serde_json::to_string_pretty(self).map_err(io::Error::other)?;
             return writeln!(out, "{text}");
         }
-        writeln!(out, "{}", self.conditions.machine)?;
-        writeln!(out, "eviction     {}, verified by mincore\n", self.conditions.evicted_by)?;
+        writeln!(out, "{}\n", self.conditions)?;
         table(&mut out, self.files.iter().map(columns).collect())?;
         writeln!(
             out,
-            "\ncold: accessors in memory; evicted: nothing in memory; floor: one touch of a random page\n"
+            "\ncold: accessors in memory; evicted: nothing in memory; floor: p50 of one touch of a random page, warm of one dependent \
+             read from memory; /floor: p50 over the floor beside it\n"
         )?;
         let lines =
             self.files.iter().flat_map(|file| file.lookups.iter().map(|mode| mode_columns(file, mode)));
@@ -229,10 +248,7 @@ impl Report {
         if self.archives.is_empty() {
             return Ok(());
         }
-        writeln!(
-            out,
-            "\nthrough the engine, all segments of a domain; resident: all accessors in memory; each: nothing in memory before each lookup\n"
-        )?;
+        writeln!(out, "\nthrough the engine, all segments of a domain\n")?;
         table(&mut out, archive_lines(self))
     }
 }

@@ -15,6 +15,13 @@ pub(crate) struct Target {
     pub(crate) is_archived: bool,
 }
 
+impl Target {
+    /// The name of the `.kv` without its folder.
+    pub(crate) fn name(&self) -> String {
+        self.kv.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+}
+
 /// Finds the segments at `paths`.
 pub(crate) fn find(paths: &[PathBuf], domain: Option<&str>) -> Result<Vec<Target>, Box<dyn Error>> {
     let mut targets = Vec::new();

@@ -16,7 +16,7 @@ use icecore_tools::workload::storage::{KEY_LEN, WARM_PROBES};
 
 use super::cold::check;
 use super::{Bench, PASSES};
-use crate::child::{Work, spawn};
+use crate::child::{Outcome, Work, spawn};
 
 const DOMAIN: &str = "storage";
 
@@ -78,7 +78,7 @@ fn merge(bench: &mut Bench, dir: &Path) -> Result<(), Box<dyn Error>> {
         black_box(fs::read(path)?);
     }
     let before = residency(&mapped)?;
-    let outcome = spawn(&Work::Merge { dir: dir.to_owned(), domain: DOMAIN.to_owned() })?;
+    let outcome: Outcome = spawn(&Work::Merge { dir: dir.to_owned(), domain: DOMAIN.to_owned() })?;
     let after = residency(&mapped)?;
     check(bench.entries.len(), outcome.entries)?;
     bench.figures.add("merge: rate", outcome.entries as f64 / outcome.seconds / 1e6);
@@ -103,7 +103,9 @@ fn reindex(bench: &mut Bench, dir: &Path) -> Result<(), Box<dyn Error>> {
     for path in files_of(dir, Some(DOMAIN))? {
         black_box(fs::read(path)?);
     }
-    let to = |m| spawn(&Work::Reindex { dir: dir.to_owned(), domain: DOMAIN.to_owned(), m });
+    let to = |m| -> Result<Outcome, _> {
+        spawn(&Work::Reindex { dir: dir.to_owned(), domain: DOMAIN.to_owned(), m })
+    };
     // A segment of many steps has M = 64 already: then there would be nothing to do.
     to(128)?;
     let outcome = to(64)?;
