@@ -14,10 +14,9 @@ use icecore_tools::workload::{jsonl, repeat};
     version,
     after_help = "Examples:\n  \
         icecore-gen blocks --shape text | icecore ingest text.ice - --format jsonl --create\n  \
-        icecore-gen blocks --blocks 1000 --changes 200 | icecore ingest chain.ice - --format jsonl --create \\\n      \
-            --domain accounts --domain code --domain storage\n  \
+        icecore-gen blocks | icecore ingest a.ice - --format jsonl --create --domain accounts code storage\n  \
         icecore-gen storage -n 5000000 --serialised | sha256sum\n  \
-        zstd -dc changes.jsonl.zst | icecore-gen repeat --times 50 | icecore ingest eth.ice - --format eth-changes --create"
+        icecore-gen repeat --times 50 < eth.jsonl | icecore ingest eth.ice - --format eth-changes --create"
 )]
 struct Args {
     #[command(subcommand)]
