@@ -200,7 +200,7 @@ impl Archive {
     /// Stops background work, syncs, and says what failed. Dropping an archive does the same in silence.
     pub fn close(mut self) -> Result<(), Error> {
         self.background = None;
-        self.core.flush()
+        self.core.close()
     }
 }
 
@@ -208,6 +208,6 @@ impl Drop for Archive {
     fn drop(&mut self) {
         self.background = None;
         // An error has no caller here; whoever needs to know calls `close`. A poisoned archive has nothing to sync.
-        let _ = self.core.flush();
+        let _ = self.core.close();
     }
 }

@@ -134,6 +134,18 @@ impl Core {
         state.poisoned(settled)
     }
 
+    /// Makes everything committed durable, and has the manifest say how far the log reaches: from then on a log that was cut is
+    /// known to be.
+    pub(crate) fn close(&self) -> Result<(), Error> {
+        self.flush()?;
+        let mut state = self.state.lock();
+        if state.log.reached() == state.manifest.wal_reached {
+            return Ok(());
+        }
+        let manifest = state.manifest.clone();
+        self.store_manifest(&mut state, manifest, None)
+    }
+
     /// Publishes a change of files: the manifest on disk first, then the version that readers get.
     ///
     /// `edit` adjusts manifest and version to what the change means beyond the list of segments. Files that the new manifest
@@ -194,6 +206,7 @@ impl Core {
         let directory = &self.shared.directory;
         manifest.generation += 1;
         manifest.wal_last = log.as_ref().map_or(manifest.wal_last, NextFile::sequence);
+        manifest.wal_reached = log.as_ref().map_or_else(|| state.log.reached(), NextFile::reached);
         manifest.write_beside(&*directory.storage, &directory.path)?;
         let installed = log
             .map_or(Ok(()), |next| state.log.go_on_in(next))

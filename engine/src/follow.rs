@@ -192,6 +192,7 @@ impl Follower {
             }
             log = self.open_log(log.sequence() + 1)?;
         }
+        self.manifest.check_log_end(&self.directory.path, log.records_end())?;
         self.log = Some(log);
         version.set_log(tail.finish(), &self.manifest);
         self.heights.check_emitted(self.manifest.emitted_head, version.head).map_err(|reason| {

@@ -21,6 +21,9 @@ pub(crate) const MANIFEST: &str = "MANIFEST";
 /// Where a new manifest is written before it takes the name.
 pub(crate) const MANIFEST_NEW: &str = "MANIFEST.new";
 
+/// Carries the writer's lock. It stays when the lock is gone: removing it would let two hold it.
+pub(crate) const LOCK: &str = "LOCK";
+
 /// Stands in a copy that a checkpoint has not finished.
 pub(crate) const CHECKPOINT: &str = "CHECKPOINT";
 

@@ -34,7 +34,8 @@
 //! [`View::get`] asks the tables, then the segments from the newest: *filter says maybe, index says where, segment says
 //! what*. One module holds the ladder, `read`; `multi_get`, `scan` and `history` are its variations.
 //!
-//! Only this crate touches files, threads and time, and all files through [`storage`].
+//! Only this crate touches files and clocks, and all files through [`storage`]. The floors below start threads where they are told how
+//! many: the Merkle tree for a batch, the filter builder for its shards.
 
 #![deny(unsafe_code)]
 

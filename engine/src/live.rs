@@ -22,6 +22,7 @@ use icecore_segments::{Segment, SegmentSummary, Value};
 use parking_lot::Mutex;
 
 use crate::error::{Error, one_line};
+use crate::layout;
 use crate::manifest::SegmentRecord;
 use crate::options::Config;
 use crate::storage::{Access, Mapping, Storage};
@@ -152,8 +153,8 @@ impl<T: FileView> OpenFile<T> {
         if let Some((domain, steps)) = stated
             && (domain != expected.domain || steps != expected.steps)
         {
-            let expected = format!("{}.{}", expected.domain, expected.steps);
-            return Err(mismatch("identity", expected, format!("{domain}.{steps}")));
+            let expected = layout::segment_stem(&expected.domain, expected.steps);
+            return Err(mismatch("identity", expected, layout::segment_stem(domain, steps)));
         }
         let content = expected.summary.content;
         if found.content != content {

@@ -98,6 +98,11 @@ impl Log {
         Ok(())
     }
 
+    /// See [`WalWriter::reached`].
+    pub(crate) fn reached(&self) -> u64 {
+        self.writer.reached()
+    }
+
     /// Records appended since the last sync.
     pub(crate) fn unsynced(&self) -> u32 {
         self.unsynced
@@ -148,6 +153,11 @@ pub(crate) struct NextFile {
 impl NextFile {
     pub(crate) fn sequence(&self) -> u64 {
         self.file.sequence
+    }
+
+    /// See [`WalWriter::reached`].
+    pub(crate) fn reached(&self) -> u64 {
+        self.writer.as_ref().map_or(0, WalWriter::reached)
     }
 
     /// Appends a block.

@@ -103,6 +103,8 @@ pub(crate) struct Manifest {
     /// The first and the last file of the log, both there.
     pub(crate) wal_first: u64,
     pub(crate) wal_last: u64,
+    /// Where the last record ends that was synced in the last log file when this manifest was written: it must be there.
+    pub(crate) wal_reached: u64,
     /// Ordered by domain, then by step.
     pub(crate) segments: Vec<SegmentRecord>,
 }
@@ -120,8 +122,21 @@ impl Manifest {
             pruned_before: 0,
             wal_first: 1,
             wal_last: 1,
+            wal_reached: 0,
             segments: Vec::new(),
         }
+    }
+
+    /// Checks that the last log file has what it had when this manifest was written. `records_end` is where its records end.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for a log that was cut.
+    pub(crate) fn check_log_end(&self, dir: &Path, records_end: u64) -> Result<(), Error> {
+        if self.wal_reached <= records_end {
+            return Ok(());
+        }
+        let (path, offset) = (layout::wal_file(dir, self.wal_last), records_end);
+        Err(Error::Damaged { path, offset, reason: "the log ends before what the manifest says was synced" })
     }
 
     /// Makes this the archive's manifest, durably, in one step.
@@ -202,7 +217,8 @@ impl Manifest {
         put_varint(&mut body, self.emitted_to.0);
         put_option(&mut body, self.first_block);
         put_option(&mut body, self.emitted_head);
-        for number in [self.pruned_before, self.wal_first, self.wal_last, self.segments.len() as u64] {
+        let log = [self.wal_first, self.wal_last, self.wal_reached];
+        for number in [self.pruned_before].into_iter().chain(log).chain([self.segments.len() as u64]) {
             put_varint(&mut body, number);
         }
         for segment in &self.segments {
@@ -363,6 +379,7 @@ fn decode_body(fields: &mut Fields<'_>, version: u32) -> Option<Manifest> {
     let first_block = fields.option()?;
     let emitted_head = fields.option()?;
     let (pruned_before, wal_first, wal_last) = (fields.number()?, fields.number()?, fields.number()?);
+    let wal_reached = if version <= VERSION_WITHOUT_KEY_LENS { 0 } else { fields.number()? };
     let mut segments = Vec::new();
     for _ in 0..fields.number()? {
         let segment = decode_segment(fields)?;
@@ -381,6 +398,7 @@ fn decode_body(fields: &mut Fields<'_>, version: u32) -> Option<Manifest> {
         pruned_before,
         wal_first,
         wal_last,
+        wal_reached,
         segments,
     };
     manifest.is_consistent().then_some(manifest)

@@ -88,7 +88,7 @@ impl View {
     ///
     /// # Cost
     /// At a snapshot the rows are read from the root down, each for all keys at once, its pages asked for together and split
-    /// between the threads that `parallelism` allows. At any other block the tree is rebuilt, once.
+    /// between the threads that `parallelism` allows. At any other block the tree is rebuilt once, by as many.
     ///
     /// # Errors
     /// As [`View::prove`].
@@ -116,7 +116,7 @@ impl View {
         let mut leaves = Leaves::default();
         let (paths, cost) = match rows {
             Some(rows) => self.paths_of_rows(&rows, &asked, &mut leaves)?,
-            None => self.paths_of_state(&asked, &mut leaves)?,
+            None => self.paths_of_state(&asked, &mut leaves, parallelism)?,
         };
         let proofs = paths.into_iter().zip(&asked).map(|(path, asked)| {
             let proof = path.complete(asked.domain, asked.key, |hash| leaves.get(hash).cloned());
@@ -157,9 +157,11 @@ impl View {
         &self,
         asked: &[Asked<'_>],
         leaves: &mut Leaves,
+        parallelism: Parallelism,
     ) -> Result<(Vec<PathProof>, ProofCost), Error> {
         let config = &self.shared.directory.config;
-        let options = icecore_hot::Options::default();
+        let mut options = icecore_hot::Options::default();
+        options.parallelism = parallelism;
         let tree = self.version.build_tree(config, self.at, None, options, &())?.tree;
         self.version.check_root(self.at, tree.root())?;
         let mut cost = ProofCost { source: ProofSource::State, reads: 1, entries: tree.len() };

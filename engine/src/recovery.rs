@@ -55,7 +55,7 @@ pub(crate) fn create(storage: &Arc<dyn Storage>, path: &Path, config: Config) ->
 }
 
 fn check_vacant(storage: &dyn Storage, path: &Path) -> Result<(), Error> {
-    let foreign = |name: &String| name != "LOCK" && name != layout::MANIFEST_NEW;
+    let foreign = |name: &String| name != layout::LOCK && name != layout::MANIFEST_NEW;
     match storage.list(path)? {
         Some(names) if names.iter().any(foreign) || had_content(storage, path)? => {
             Err(Error::Exists { path: path.to_owned() })
@@ -144,6 +144,7 @@ fn load(directory: &Directory, manifest: &Manifest, repairs: &Mutex<Vec<String>>
     let (last, log_end) =
         replay_file(directory, manifest, &mut version, &mut heights, manifest.wal_last, Tail::Open)?;
     files.push_back(last);
+    manifest.check_log_end(&directory.path, log_end.records_end)?;
     heights.check_emitted(manifest.emitted_head, version.head).map_err(|reason| Error::Damaged {
         path: directory.path.join(layout::MANIFEST),
         offset: 0,

@@ -169,6 +169,9 @@ fn verify_log_file(
         if tail == Tail::Open && (sound < len || unmarked > 0) {
             report.log_tail = Some(LogTailReport { path: path.clone(), sound, unmarked, len });
         }
+        if tail == Tail::Open {
+            manifest.check_log_end(&directory.path, reader.position().records_end)?;
+        }
         reader.records(&directory.config).try_for_each(|record| {
             let follows = heights.follow(&record?);
             follows.map_err(|reason| Error::Damaged { path: path.clone(), offset: 0, reason })

@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use super::{Access, DirLock, Mapping, ReadFile, SpoolFile, Storage, WriteFile};
 use crate::error::{Error, Operation};
-
-/// The file that carries a directory's lock. It stays when the lock is gone: removing it would let two hold it.
-const LOCK: &str = "LOCK";
+use crate::layout::LOCK;
 
 /// How often a lock that is held is tried, and how long to wait in between.
 const LOCK_TRIES: u32 = 5;

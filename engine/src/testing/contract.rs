@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use crate::error::{Error, Operation};
+use crate::layout::LOCK;
 use crate::storage::{Access, Storage, WriteFile};
 
 /// Tries every promise of [`Storage`] in an existing, empty directory.
@@ -214,7 +215,7 @@ fn spooling(storage: &dyn Storage, dir: &Path) {
 fn locking(storage: &dyn Storage, dir: &Path) {
     let held = storage.lock(dir).expect("a free lock can be taken");
     match storage.lock(dir) {
-        Err(Error::Locked { path }) => assert_eq!(path, dir.join("LOCK")),
+        Err(Error::Locked { path }) => assert_eq!(path, dir.join(LOCK)),
         other => panic!("a second holder in the same process: {other:?}"),
     }
     let inner = dir.join("inner");
@@ -225,5 +226,5 @@ fn locking(storage: &dyn Storage, dir: &Path) {
     assert!(!storage.is_locked(dir).expect("a lock can be looked at"), "looking takes nothing");
     let again = storage.lock(dir).expect("it is free when its holder let go");
     drop(again);
-    assert_io(storage.lock(&dir.join("none")), Operation::Lock, &dir.join("none/LOCK"));
+    assert_io(storage.lock(&dir.join("none")), Operation::Lock, &dir.join("none").join(LOCK));
 }

@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 
 use super::disk::{Disk, Entry, Fault, Film, Node, Outcome};
 use crate::error::{Error, Operation};
+use crate::layout::LOCK;
 use crate::storage::{Access, DirLock, Mapping, ReadFile, SpoolFile, Storage, WriteFile};
 
 /// What a file collects before it pushes to the simulated system: small, so that a test sees many write operations.
@@ -290,7 +291,7 @@ impl Storage for SimStorage {
     }
 
     fn lock(&self, dir: &Path) -> Result<DirLock, Error> {
-        let path = dir.join("LOCK");
+        let path = dir.join(LOCK);
         let mut disk = self.0.lock();
         at(Operation::Lock, &path, disk.step().check())?;
         if disk.file(&path).is_none() {

@@ -54,6 +54,8 @@ pub(crate) struct WalFollower {
 struct Seen {
     /// Where the next record begins.
     end: u64,
+    /// Where the last record ends that is no mark.
+    records_end: u64,
     /// The furthest offset that a record calls durable.
     durable: u64,
     /// Whether the end record was met.
@@ -107,7 +109,7 @@ impl WalFollower {
         let read = file.read_at(0, &mut bytes)?;
         let header = check_file_header(&bytes[..read], sequence).map_err(|bad| bad_header(bad, path))?;
         let start = FILE_HEADER_LEN as u64;
-        let seen = Seen { end: start, durable: start, ended: false };
+        let seen = Seen { end: start, records_end: start, durable: start, ended: false };
         let config = Arc::clone(config);
         Ok(Some(Self {
             config,
@@ -123,6 +125,11 @@ impl WalFollower {
     /// The number of the file.
     pub(crate) fn sequence(&self) -> u64 {
         self.sequence
+    }
+
+    /// Where the last record ends that is no mark, of those that were read.
+    pub(crate) fn records_end(&self) -> u64 {
+        self.seen.records_end
     }
 
     /// Whether the file changed since it was last read.
@@ -178,7 +185,8 @@ impl WalFollower {
         }
         if let Some((first, offset)) = first_torn(events, &places, seen.durable)? {
             events.truncate(first);
-            seen = Seen { end: offset, ended: false, ..seen };
+            let before = first.checked_sub(1).map_or(self.seen.records_end, |before| places[before].1);
+            seen = Seen { end: offset, records_end: before, ended: false, ..seen };
             bad = Some(Bad { offset, reason: "record checksum" });
         }
         let end = seen.end;
@@ -228,7 +236,8 @@ impl WalFollower {
             }
             Kind::End => return Ok(Err("bytes after the end record")),
         };
-        *seen = Seen { end, durable: header.durable, ended: false };
+        let records_end = if header.kind == Kind::Mark { seen.records_end } else { end };
+        *seen = Seen { end, records_end, durable: header.durable, ended: false };
         Ok(Ok(event))
     }
 

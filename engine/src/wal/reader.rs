@@ -25,6 +25,8 @@ pub(crate) struct Position {
     pub(crate) len: u64,
     /// The version of its format: what is appended is of the same.
     pub(super) version: u16,
+    /// Where the last record ends that is no mark.
+    pub(crate) records_end: u64,
     /// Whether the file already says that all its records are durable.
     pub(super) marked: bool,
 }
@@ -65,7 +67,9 @@ impl<'a> WalReader<'a> {
         }
         let durable = if tail == Tail::Sealed { walk.len } else { walk.durable.min(walk.len) };
         let version = header.version;
-        let position = Position { len: walk.len as u64, version, marked: walk.records_end <= durable };
+        let records_end = walk.records_end as u64;
+        let position =
+            Position { len: walk.len as u64, version, records_end, marked: walk.records_end <= durable };
         Ok(Self { path, bytes: &bytes[..walk.len], header, position, durable })
     }
 

@@ -23,6 +23,10 @@ pub(crate) struct WalWriter {
     header: FileHeader,
     len: u64,
     durable: u64,
+    /// Where the last record ends that is no mark.
+    recorded: u64,
+    /// The same of those that were synced.
+    reached: u64,
     /// Whether records were appended since the last sync.
     unsynced: bool,
     failure: Option<Poison>,
@@ -68,6 +72,7 @@ impl WalWriter {
     ) -> Result<Self, Error> {
         let file = storage.append(path, position.len)?;
         let mut this = Self::over(path, file, file_header(sequence, position.version).1, position.len);
+        (this.recorded, this.reached) = (position.records_end, position.records_end);
         this.file.sync()?;
         if !position.marked {
             this.put(Kind::Mark, |_| {})?;
@@ -78,7 +83,8 @@ impl WalWriter {
     /// A writer of a file that is durable up to its end, `len`.
     fn over(path: &Path, file: Box<dyn WriteFile>, header: FileHeader, len: u64) -> Self {
         let (path, buffer) = (path.to_owned(), Vec::new());
-        Self { path, file, header, len, durable: len, unsynced: false, failure: None, buffer }
+        let (durable, recorded, reached) = (len, len, len);
+        Self { path, file, header, len, durable, recorded, reached, unsynced: false, failure: None, buffer }
     }
 
     /// Appends a record and hands it to the system.
@@ -100,6 +106,7 @@ impl WalWriter {
                 "no more is written than was measured"
             );
         })?;
+        self.recorded = self.len;
         self.unsynced = true;
         Ok(())
     }
@@ -144,11 +151,17 @@ impl WalWriter {
         self.len
     }
 
+    /// Where the last record ends that was synced and is no mark: what the manifest can hold the file to.
+    pub(crate) fn reached(&self) -> u64 {
+        self.reached
+    }
+
     fn sync_file(&mut self) -> Result<(), Error> {
         let result = self.file.sync();
         self.remember(&result);
         result?;
         self.durable = self.len;
+        self.reached = self.recorded;
         self.unsynced = false;
         Ok(())
     }
