@@ -201,9 +201,13 @@ impl<T> LiveFile<T> {
 
     /// Remembers that the file could not be used.
     pub(crate) fn report(&self, error: &Error) {
+        self.note(error);
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn note(&self, error: &Error) {
         let is_missing = matches!(error, Error::Missing { .. });
         *self.problem.lock() = Some(Problem { line: one_line(error), is_missing });
-        self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How often the file could not be used.
@@ -253,18 +257,32 @@ impl<T: FileView> LiveFile<T> {
         Ok(())
     }
 
+    /// Looks whether a file that was not used yet is there, and as long as it should be, without reading it.
+    fn look(&self) {
+        if self.open.get().is_none()
+            && let Err(error) = self.check_len()
+        {
+            self.note(&error);
+        }
+    }
+
+    fn check_len(&self) -> Result<(), Error> {
+        let len = self.storage.len(&self.path)?.ok_or_else(|| Error::Missing { path: self.path.clone() })?;
+        if len == self.identity.summary.len {
+            return Ok(());
+        }
+        let (expected, found) = (self.identity.summary.len.to_string(), len.to_string());
+        let source = icecore_segments::Error::Mismatch { what: "file length", expected, found };
+        Err(Error::File { path: self.path.clone(), source })
+    }
+
     /// The bytes of the file as it is now.
     fn read(&self) -> Result<Mapping, Error> {
         if self.is_held() {
             return self.held.get().cloned().map_or_else(|| self.storage.map(&self.path, Access::Random), Ok);
         }
         // A file that is longer than it should be must not be read whole to learn that.
-        let len = self.storage.len(&self.path)?.ok_or_else(|| Error::Missing { path: self.path.clone() })?;
-        if len != self.identity.summary.len {
-            let (expected, found) = (self.identity.summary.len.to_string(), len.to_string());
-            let source = icecore_segments::Error::Mismatch { what: "file length", expected, found };
-            return Err(Error::File { path: self.path.clone(), source });
-        }
+        self.check_len()?;
         let bytes =
             self.storage.read(&self.path)?.ok_or_else(|| Error::Missing { path: self.path.clone() })?;
         Ok(Mapping::from(Arc::from(bytes)))
@@ -414,8 +432,10 @@ impl LiveSegment {
             .map_or(true, |summary| summary.first_key.as_slice() <= key && key <= summary.last_key.as_slice())
     }
 
-    /// What keeps its files from being used.
+    /// What keeps its files from being used. Looks at the accessors that were not used yet: a system call each.
     pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
+        self.bt.look();
+        self.kvei.look();
         [self.kv.problem(), self.bt.problem(), self.kvei.problem()].into_iter().flatten()
     }
 }

@@ -136,7 +136,9 @@ fn write(archive: &Archive, height: u64) {
 
 fn check(reader: &Reader) {
     let (first, head) = reader.range().unwrap();
-    for at in [first.max(3), u64::midpoint(first, head), head].into_iter().filter(|at| *at >= 3) {
+    for at in
+        [first.max(3), u64::midpoint(first, head), head].into_iter().filter(|at| (3..=head).contains(at))
+    {
         let view = reader.at(at).unwrap();
         for key in 0..9_u64 {
             let expected = (1..=at).rev().find(|height| (height + key).is_multiple_of(3)).unwrap();

@@ -140,7 +140,7 @@ fn damage_is_code_4_and_names_the_file() {
 }
 
 #[test]
-fn a_lost_accessor_is_loud_for_readers_and_mended_by_writers() {
+fn a_lost_accessor_costs_readers_time_and_is_mended_by_writers() {
     let place = Place::new();
     let dir = archive(&place, 4, &forty_blocks());
     let before = all_answers(&dir);
@@ -150,7 +150,13 @@ fn a_lost_accessor_is_loud_for_readers_and_mended_by_writers() {
         .collect();
     for (path, _) in &accessors {
         std::fs::remove_file(path).unwrap();
-        icecore(&["merge", &dir]).fails(4, "missing file");
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert_eq!(all_answers(&dir), before, "without {name}");
+        assert!(
+            icecore(&["ls", &dir]).ok().out.contains(&format!("damage: missing file {}", path.display()))
+        );
+        assert!(icecore(&["stats", &dir]).ok().out.contains(name));
+        icecore(&["verify", &dir]).fails(4, "1 damage");
         let mended = icecore(&["reindex", &dir]).ok();
         assert!(mended.err.contains("built again"), "{}", mended.err);
         assert_eq!(all_answers(&dir), before);

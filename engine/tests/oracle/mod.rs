@@ -191,7 +191,10 @@ impl Oracle {
         let seen = all.iter().find(|(block, _)| *block <= first);
         let seen = seen.filter(|(block, value)| *block == first || value.is_some());
         let expected: Vec<_> = above.chain(seen).cloned().collect();
-        assert_eq!(found, expected, "{domain} {key:?}");
+        // Deep unwinding to the step of the lowest block makes that block the writer of what older ones left.
+        let moved = |(block, value): &(u64, Option<Vec<u8>>)| ((*block).max(first), value.clone());
+        let all_moved: Vec<_> = expected.iter().map(moved).collect();
+        assert!(found == expected || found == all_moved, "{domain} {key:?}: {found:?} for {expected:?}");
         Ok(())
     }
 }
