@@ -17,6 +17,7 @@ mod print;
 mod progress;
 
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::Parser;
 
@@ -24,11 +25,18 @@ use crate::exit::{CODES, report, report_usage};
 
 /// Every version of every key of a chain, in immutable files, at the price of one disk read
 #[derive(Parser)]
-#[command(name = "icecore", version, max_term_width = 100, after_help = format!("{EXAMPLES}\n\n{CODES}"))]
+#[command(name = "icecore", version = VERSION.as_str(), max_term_width = 100, after_help = format!("{EXAMPLES}\n\n{CODES}"))]
 struct Cli {
     #[command(subcommand)]
     command: cmd::Command,
 }
+
+/// What `-V` says: the version, the commit where it is known, and the formats that are written.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let commit = option_env!("ICECORE_COMMIT").unwrap_or("unknown");
+    let formats = icecore::format::versions().map(|(name, version)| format!("{name} {version}"));
+    format!("{}, commit {commit}, formats {}", env!("CARGO_PKG_VERSION"), formats.join(", "))
+});
 
 const EXAMPLES: &str = "\
 Examples:

@@ -24,7 +24,8 @@ use crate::storage::{ReadFile, Storage};
 use crate::wal::{FILE_HEADER_LEN, Heights};
 
 const MAGIC: [u8; 8] = *b"\x8AICM\r\n\x1A\n";
-const VERSION: u32 = 3;
+/// The format version that is written.
+pub(crate) const VERSION: u32 = 3;
 /// Has no declared key lengths, and no digests beside the roots.
 const VERSION_WITHOUT_KEY_LENS: u32 = 2;
 /// Has no snapshot period: the archive has no snapshots.
