@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use icecore_segments::step::{BlockNumber, Step};
+use rayon::prelude::*;
 
 use crate::error::Error;
 use crate::layout;
@@ -142,6 +143,8 @@ impl Follower {
             let segment = self.hold(&known[domain], record, &mut held);
             held.segments[domain].push(segment);
         }
+        // In parallel, because each waits for the first and the last pages of three files.
+        held.fresh.par_iter().for_each(|segment| segment.open_if_large());
         held
     }
 

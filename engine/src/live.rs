@@ -5,7 +5,8 @@
 //! writer that marked it is there; after that, by the next writer.
 //!
 //! To *hold* a file is to map it without reading a page of it: its bytes stay until the mapping goes, whatever happens to
-//! the name. Every `.kv` is held, and every accessor that is not small. A small accessor is read into memory when it is
+//! the name. Every `.kv` is held, and every accessor that is not small; a segment that has such a one is opened at once,
+//! because there are few of them and their first lookup should find header, footer and resident parts read. A small accessor is read into memory when it is
 //! first used, which saves two mappings a segment where there are thousands of small ones; if it has gone by then, or is
 //! damaged, lookups do without it ([`read`](crate::read)).
 
@@ -288,8 +289,11 @@ impl<T: FileView> LiveFile<T> {
         Ok(Mapping::from(Arc::from(bytes)))
     }
 
-    /// Opens the file as if it were used, and keeps nothing of that.
+    /// Opens the file, if it is not open, as if it were used, and keeps nothing of that.
     pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.open.get().is_some() {
+            return Ok(());
+        }
         OpenFile::<T>::parse(&self.path, self.read()?, &self.identity).map(drop)
     }
 
@@ -372,6 +376,14 @@ impl LiveSegment {
         let bt = Arc::new(LiveFile::new(directory, &record));
         let kvei = Arc::new(LiveFile::new(directory, &record));
         Self::assemble(directory, record, kv, bt, kvei)
+    }
+
+    /// Opens a segment that is not small, so that its first lookup waits for the pages it needs and for no others. What keeps a
+    /// file from being opened is reported, and met again by whoever reads.
+    pub(crate) fn open_if_large(&self) {
+        if self.bt.is_held() || self.kvei.is_held() {
+            let _ = self.open_all();
+        }
     }
 
     /// Opens a segment that was just written. Where that fails, its files go again.

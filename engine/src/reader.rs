@@ -163,7 +163,7 @@ impl Reader {
     /// A segment that is missing or damaged does not keep an archive from being opened: it fails the lookups that need it.
     ///
     /// # Cost
-    /// A mapping of each `.kv`, the headers of the blocks in the write-ahead log, and those blocks of it whole that were
+    /// A mapping of each `.kv`; header, footer and resident parts of each segment whose accessors are longer than 64 KiB; the headers of the blocks in the write-ahead log, and those blocks of it whole that were
     /// not synced. Neither the lock nor the Merkle tree.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_with(Arc::new(OsStorage), path)

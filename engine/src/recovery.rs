@@ -196,6 +196,7 @@ fn hold_repaired(
     repairs: &Mutex<Vec<String>>,
 ) -> Result<LiveSegment, Error> {
     let segment = LiveSegment::hold(directory, record, &mut |_| {});
+    segment.open_if_large();
     let mut record = segment.record.clone();
     let note = |record: &SegmentRecord, kind| repairs.lock().push(record.file_name(&directory.config, kind));
     if needs_rebuild(&segment.bt)? && segment.kv.get().is_ok() {
