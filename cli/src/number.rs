@@ -44,14 +44,15 @@ impl Height {
     /// The height that is meant in an archive.
     ///
     /// # Errors
-    /// It lies below zero, or there is no block yet to count from.
+    /// It lies below zero, there is no block yet to count from, or the newest block is not known.
     pub(crate) fn resolve(self, reader: &Reader) -> Result<u64, Failure> {
         let below = match self {
             Self::At(height) => return Ok(height),
             Self::Latest => 0,
             Self::Below(blocks) => blocks,
         };
-        let head = reader.head().ok_or_else(|| Failure::OutOfRange("the archive has no block".to_owned()))?;
+        // Where the log is damaged the newest block is not known, and this says so.
+        let head = reader.latest()?.block();
         head.checked_sub(below).ok_or_else(|| {
             Failure::OutOfRange(format!("-{below} lies below block 0: the newest block is {head}"))
         })
