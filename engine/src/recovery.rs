@@ -4,7 +4,7 @@
 //! 2. the manifest;
 //! 3. the segments that it names;
 //! 4. the log, replayed into tables;
-//! 5. what no manifest names is removed and a torn tail is cut (writers).
+//! 5. what no manifest names is removed, a torn tail is cut, and the reserve is taken (writers).
 //!
 //! A reader does less, and goes on where it left off: [`follow`](crate::follow).
 
@@ -91,6 +91,7 @@ pub(crate) fn open_for_writing(
     }
     remove_garbage(&directory, &manifest)?;
     let log = Log::resume(&directory, loaded.files, loaded.log_end)?;
+    directory.fill_reserve()?;
     let state = State::new(manifest, log);
     Ok(Core {
         shared: Shared::new(directory, loaded.version),
