@@ -205,7 +205,10 @@ fn remedy(error: &Error) -> &'static str {
                  again, any other file must come back from a copy"
             }
             ErrorKind::Unsupported => "the archive was made by a newer icecore: use that one",
-            ErrorKind::NoSpace => "free some space and give the same command again",
+            ErrorKind::NoSpace => {
+                "nothing that was committed is lost: free some space and give the same command again. `icecore prune DIR \
+                 --before N` works on a full disk, `icecore checkpoint DIR COPY` copies to another one"
+            }
             ErrorKind::Limit => {
                 "raise the limit and give the same command again; `icecore merge DIR` leaves fewer files to open"
             }

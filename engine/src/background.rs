@@ -125,27 +125,26 @@ impl Core {
         outcome
     }
 
-    /// What follows a commit: emission, and merging where the options leave it to the writer. What fails is recorded and
-    /// tried again at the next commit: the block is committed.
+    /// What follows a commit when there are steps to emit: emission, and merging where the options leave it to the writer. What
+    /// fails is recorded: the block is committed. An emission is tried again at the next commit, the rest after the next
+    /// emission.
     pub(crate) fn maintain_inline(&self) {
-        match self.options.maintenance {
-            Maintenance::Background => {}
-            Maintenance::EmitOnly => {
-                // Whoever else changes files emits in between.
-                if let Some(work) = self.try_file_work() {
-                    let _ = self.attempt_emission(&work, &());
-                }
-            }
-            Maintenance::Inline => {
-                let _ = self.maintain(&());
-            }
+        if self.options.maintenance == Maintenance::Background || !self.has_steps_to_emit(&self.state.lock())
+        {
+            return;
+        }
+        if self.options.maintenance == Maintenance::Inline {
+            let _ = self.maintain(&());
+        } else if let Some(work) = self.try_file_work() {
+            // Whoever else changes files emits in between.
+            let _ = self.attempt_emission(&work, &());
         }
     }
 
     /// Whether emission should be tried now: there is something to emit, and it did not just fail.
     pub(crate) fn emission_is_due(&self, state: &State) -> bool {
         let failing = self.shared.failures.get(MaintenanceTask::Emission).is_some();
-        (state.emission_wanted || !failing) && self.steps_waiting(state).0 > 0
+        (state.emission_wanted || !failing) && self.has_steps_to_emit(state)
     }
 
     fn work_is_due(&self, state: &State) -> bool {

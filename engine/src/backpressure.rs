@@ -13,8 +13,33 @@ use crate::options::Maintenance;
 
 /// Complete steps that may wait for emission: so many of any size, and more while they are small together.
 const STEPS_MAX: u64 = 4;
-const SMALL_STEPS_MAX: u64 = 16;
+const SMALL_STEPS_MAX: u64 = 64;
 const SMALL_STEPS_BYTES: u64 = 16 << 20;
+
+/// Complete steps wait until they have so many blocks or bytes together, so that steps of a block or two share the syncs and
+/// the manifest of an emission.
+const EMISSION_BLOCKS_MIN: u64 = 16;
+const EMISSION_BYTES_MIN: u64 = 1 << 20;
+
+/// Complete steps that have left the reorg window and are in memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waiting {
+    steps: u64,
+    blocks: u64,
+    bytes: u64,
+}
+
+impl Waiting {
+    /// Whether they are worth an emission of their own.
+    fn is_worth_emitting(self) -> bool {
+        self.blocks >= EMISSION_BLOCKS_MIN || self.bytes >= EMISSION_BYTES_MIN
+    }
+
+    /// Whether they take too much memory.
+    fn is_too_much(self) -> bool {
+        self.steps > if self.bytes <= SMALL_STEPS_BYTES { SMALL_STEPS_MAX } else { STEPS_MAX }
+    }
+}
 
 /// How often a commit looks again whether whoever changes files is done.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -32,7 +57,7 @@ impl Core {
                 // The commit says so.
                 return Ok(());
             }
-            let emission_lags = self.emission_lags(&state);
+            let emission_lags = self.waiting(&state).is_too_much();
             if !emission_lags && !self.merging_lags(&state) {
                 return Ok(());
             }
@@ -61,9 +86,9 @@ impl Core {
         }
     }
 
-    fn emission_lags(&self, state: &State) -> bool {
-        let (steps, bytes) = self.steps_waiting(state);
-        steps > if bytes <= SMALL_STEPS_BYTES { SMALL_STEPS_MAX } else { STEPS_MAX }
+    /// Whether steps wait that are emitted without anybody's asking.
+    pub(crate) fn has_steps_to_emit(&self, state: &State) -> bool {
+        self.waiting(state).is_worth_emitting()
     }
 
     /// Whether so many segments wait for a merge that commits wait too.
@@ -80,14 +105,17 @@ impl Core {
         self.options.maintenance != Maintenance::EmitOnly
     }
 
-    /// Complete steps that wait for emission, and the bytes they take.
-    pub(crate) fn steps_waiting(&self, state: &State) -> (u64, u64) {
+    fn waiting(&self, state: &State) -> Waiting {
         let config = &self.shared.directory.config;
         let version = self.version();
-        let Some(head) = version.head else { return (0, 0) };
+        let Some(head) = version.head else { return Waiting::default() };
         let border = config.step_len.emission_border(head, config.reorg_window);
         let waiting = |step| step >= state.manifest.emitted_to && step < border;
         let waiting = version.tables.iter().filter(|table| waiting(table.step()));
-        waiting.fold((0, 0), |(steps, bytes), table| (steps + 1, bytes + table.bytes()))
+        waiting.fold(Waiting::default(), |sum, table| Waiting {
+            steps: sum.steps + 1,
+            blocks: sum.blocks + table.blocks(),
+            bytes: sum.bytes + table.bytes(),
+        })
     }
 }

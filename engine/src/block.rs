@@ -74,7 +74,7 @@ impl<'a> BlockWriter<'a> {
     /// Commits the block and returns the root of the state after it.
     ///
     /// `Ok` means committed and nothing else; maintenance that follows inside the call and fails is in
-    /// [`Stats::failures`](crate::Stats::failures) and is tried again at the next commit or by
+    /// [`Stats::failures`](crate::Stats::failures) and is tried again by later commits or by
     /// [`Archive::maintain`](crate::Archive::maintain).
     ///
     /// # Errors

@@ -19,7 +19,7 @@ pub enum MaintenanceTask {
 /// Maintenance that failed at its last attempt and has not succeeded since.
 ///
 /// Nothing committed is lost and the archive stays writable. Maintenance retries: in the background with a growing delay
-/// and after every emission, without a background thread at the next commit or call of `maintain`.
+/// and after every emission, without a background thread emission at the next commit, the rest after the next emission or by `maintain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MaintenanceFailure {
     /// What failed.

@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/MANIFEST                     the live files; replaced as a whole
 //! DIR/LOCK                         held by the writer
+//! DIR/RESERVE                      space to give up when the disk is full
 //! DIR/storage.0-64.kv              a segment ...
 //! DIR/storage.0-64.bt              ... and its accessors
 //! DIR/storage.0-64.kvei
@@ -26,6 +27,11 @@ pub(crate) const LOCK: &str = "LOCK";
 
 /// Stands in a copy that a checkpoint has not finished.
 pub(crate) const CHECKPOINT: &str = "CHECKPOINT";
+
+/// The space that is given up when the disk is full.
+pub(crate) fn reserve(dir: &Path) -> PathBuf {
+    dir.join("RESERVE")
+}
 
 /// The directory of the log.
 pub(crate) fn wal_dir(dir: &Path) -> PathBuf {

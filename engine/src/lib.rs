@@ -106,6 +106,7 @@ mod read;
 mod reader;
 mod recovery;
 mod reindex;
+mod reserve;
 mod rewrite;
 mod rows;
 mod scan;

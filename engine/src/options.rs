@@ -179,12 +179,15 @@ pub enum Durability {
 }
 
 /// Who emits finished steps and merges segments.
+///
+/// Small steps that are finished wait in memory, and in the log, until they have 16 blocks or a megabyte together: what an
+/// emission costs in syncs is shared. [`Archive::emit`](crate::Archive::emit) does not wait for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Maintenance {
     /// A thread of the archive; `commit` waits only when emission falls behind.
     #[default]
     Background,
-    /// `commit` itself, before it returns; after opening, files are written by the calling thread alone.
+    /// `commit` itself, before it returns; files are checked and written by the calling thread alone, at opening too.
     Inline,
     /// `commit` emits; merging and reindexing wait until they are asked for.
     EmitOnly,
@@ -238,5 +241,13 @@ impl OpenOptions {
     pub fn parallelism(mut self, parallelism: Parallelism) -> Self {
         self.parallelism = parallelism;
         self
+    }
+
+    /// How accessors are checked and built.
+    pub(crate) fn file_parallelism(&self) -> icecore_index::Parallelism {
+        match self.maintenance {
+            Maintenance::Inline => icecore_index::Parallelism::Off,
+            Maintenance::Background | Maintenance::EmitOnly => icecore_index::Parallelism::Rayon,
+        }
     }
 }

@@ -48,7 +48,7 @@ pub struct PrunePlan {
     pub floor: BlockNumber,
     /// Blocks that would not be answered any more.
     pub blocks_dropped: u64,
-    /// Versions that would be dropped, roots and nodes included.
+    /// Versions that would be dropped, those of roots and nodes left out.
     pub versions_dropped: u64,
     /// Segments that would be dropped before anything is written.
     pub segments_dropped: Vec<String>,
@@ -138,7 +138,6 @@ impl Reader {
             let (dropped, rewritten): (Vec<_>, Vec<_>) = reaching(&version, domain, kept)
                 .into_iter()
                 .partition(|segment| domain == DomainId::ROOTS && segment.blocks.1 < kept);
-            plan.versions_dropped += entries_of(&dropped)?;
             plan.segments_dropped
                 .extend(dropped.iter().map(|segment| directory.segment_name(&segment.record)));
             let (Some(oldest), Some(newest)) = (rewritten.first(), rewritten.last()) else { continue };
@@ -146,10 +145,12 @@ impl Reader {
             plan.rewrites.push(rewrite_plan(directory, steps.expect("segments ascend"), &rewritten)?);
             let mut visible = Visible::new(domain, kept);
             let inputs = rewritten.iter().map(|segment| &**segment);
-            for_each_entry(directory, inputs, |entry| {
-                plan.versions_dropped += u64::from(!visible.keeps(entry));
-                Ok(true)
-            })?;
+            if domain != DomainId::ROOTS && Some(domain) != directory.config.nodes() {
+                for_each_entry(directory, inputs, |entry| {
+                    plan.versions_dropped += u64::from(!visible.keeps(entry));
+                    Ok(true)
+                })?;
+            }
         }
         Ok(plan)
     }

@@ -169,8 +169,10 @@ impl View {
         let mut wanted: Vec<KeyHash> = paths.iter().flat_map(PathProof::neighbours).copied().collect();
         for (asked, path) in asked.iter().zip(&paths) {
             if let PathProof::Present(_) = path {
+                // The tree is that of this state, so it has the key only where the state does.
                 let value = self.get(asked.domain, asked.key)?;
-                leaves.push(asked.hash, asked.entry(value.unwrap_or_default()));
+                let value = value.ok_or(Error::SnapshotDamaged { block: self.at })?;
+                leaves.push(asked.hash, asked.entry(value));
             }
         }
         wanted.sort_unstable();
@@ -192,8 +194,8 @@ impl View {
         for hash in wanted {
             let leaf = NodeKey::leaf(hash);
             let found = self.version.find(nodes, leaf.as_bytes(), self.at, self.shared.counters.mine())?;
-            let owner = found.and_then(|((_, owner), _)| owner).unwrap_or_default();
-            let Some((id, key)) = decode_owner(&owner) else { return Ok(false) };
+            let Some(owner) = found.and_then(|((_, owner), _)| owner) else { return Ok(false) };
+            let (id, key) = decode_owner(&owner).ok_or(Error::SnapshotDamaged { block: self.at })?;
             let domain = config.domains.get(id.index()).filter(|domain| domain.check_key(key).is_ok());
             let Some(domain) = domain else { return Ok(false) };
             let Some(value) = self.get(&domain.name, key)? else { return Ok(false) };

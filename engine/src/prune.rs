@@ -25,29 +25,43 @@ impl Core {
     ///
     /// The first manifest moves the floor and drops, without writing any, the segments that nothing needs. Then one domain
     /// after the other is rewritten, the smallest first, each with a manifest of its own: space is freed as the work goes,
-    /// and what was freed stays freed when it stops.
+    /// and what was freed stays freed when it stops. On a full disk it begins with the reserve.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] for a height above the head or below the range.
     pub(crate) fn prune(&self, before: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
         let work = self.begin_file_work();
+        let _reserve = self.shared.directory.draw_on_reserve()?;
+        let Some(kept) = self.move_floor(before)? else { return Ok(()) };
+        self.smallest_first(kept)
+            .into_iter()
+            .try_for_each(|domain| self.prune_domain(&work, domain, kept, observer))
+    }
+
+    /// Makes the newest block at or below `before` the lowest that is answered, and drops the segments of roots below it.
+    /// Returns the block below which versions may go. Holds no version when it returns, so the files are gone.
+    fn move_floor(&self, before: BlockNumber) -> Result<Option<BlockNumber>, Error> {
         let version = self.version();
         version.check(before)?;
         // Between two blocks the state is that of the lower one, whose root must stay.
         let (floor, _) = version.newest_root(before)?;
         let kept = version.floor_kept(&self.shared.directory.config, floor)?;
-        self.move_floor(&version, floor, kept)?;
-        let Some(kept) = kept else { return Ok(()) };
-        let version = self.version();
-        let mut domains: Vec<_> = (0..version.segments.len()).map(|index| DomainId(index as u16)).collect();
-        let bytes = |domain: &DomainId| {
-            reaching(&version, *domain, kept).iter().map(|segment| segment.record.kv.summary.len).sum::<u64>()
-        };
-        domains.sort_by_key(bytes);
-        domains.into_iter().try_for_each(|domain| self.prune_domain(&work, domain, kept, observer))
+        self.drop_below(&version, floor, kept)?;
+        Ok(kept)
     }
 
-    fn move_floor(
+    /// The domains by the bytes that pruning them reads.
+    fn smallest_first(&self, floor: BlockNumber) -> Vec<DomainId> {
+        let version = self.version();
+        let mut domains: Vec<_> = (0..version.segments.len()).map(|index| DomainId(index as u16)).collect();
+        domains.sort_by_key(|domain| {
+            let reaching = reaching(&version, *domain, floor);
+            reaching.iter().map(|segment| segment.record.kv.summary.len).sum::<u64>()
+        });
+        domains
+    }
+
+    fn drop_below(
         &self,
         version: &Version,
         floor: BlockNumber,

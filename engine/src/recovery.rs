@@ -4,7 +4,7 @@
 //! 2. the manifest;
 //! 3. the segments that it names;
 //! 4. the log, replayed into tables;
-//! 5. what no manifest names is removed and a torn tail is cut (writers).
+//! 5. what no manifest names is removed, a torn tail is cut, and the reserve is taken (writers).
 //!
 //! A reader does less, and goes on where it left off: [`follow`](crate::follow).
 
@@ -80,7 +80,7 @@ pub(crate) fn open_for_writing(
     storage.sync_dir(path)?;
     let directory = directory(&storage, path, &manifest);
     let repairs = Mutex::new(Vec::new());
-    let loaded = load(&directory, &manifest, &repairs)?;
+    let loaded = load(&directory, &manifest, options.file_parallelism(), &repairs)?;
     let mut repairs = repairs.into_inner();
     repairs.sort();
     if !repairs.is_empty() {
@@ -91,6 +91,7 @@ pub(crate) fn open_for_writing(
     }
     remove_garbage(&directory, &manifest)?;
     let log = Log::resume(&directory, loaded.files, loaded.log_end)?;
+    directory.fill_reserve()?;
     let state = State::new(manifest, log);
     Ok(Core {
         shared: Shared::new(directory, loaded.version),
@@ -120,13 +121,20 @@ struct Loaded {
     log_end: Position,
 }
 
-fn load(directory: &Directory, manifest: &Manifest, repairs: &Mutex<Vec<String>>) -> Result<Loaded, Error> {
-    // In parallel, because checking accessors waits for the first and the last page of each.
-    let segments: Vec<_> = manifest
-        .segments
-        .par_iter()
-        .map(|record| hold_repaired(directory, record.clone(), repairs).map(Arc::new))
-        .collect::<Result<_, _>>()?;
+fn load(
+    directory: &Directory,
+    manifest: &Manifest,
+    parallelism: Parallelism,
+    repairs: &Mutex<Vec<String>>,
+) -> Result<Loaded, Error> {
+    let hold =
+        |record: &SegmentRecord| hold_repaired(directory, record.clone(), parallelism, repairs).map(Arc::new);
+    let records = &manifest.segments;
+    let segments: Vec<_> = match parallelism {
+        Parallelism::Off => records.iter().map(hold).collect::<Result<_, _>>()?,
+        // Checking accessors waits for the first and the last page of each.
+        Parallelism::Rayon => records.par_iter().map(hold).collect::<Result<_, _>>()?,
+    };
     let mut version = Version {
         segments: Arc::new(by_domain(directory.config.domains.len(), segments)),
         tables: Vec::new(),
@@ -193,6 +201,7 @@ fn replay_file(
 fn hold_repaired(
     directory: &Directory,
     record: SegmentRecord,
+    parallelism: Parallelism,
     repairs: &Mutex<Vec<String>>,
 ) -> Result<LiveSegment, Error> {
     let segment = LiveSegment::hold(directory, record, &mut |_| {});
@@ -205,7 +214,7 @@ fn hold_repaired(
     }
     if needs_rebuild(&segment.kvei)? && segment.kv.get().is_ok() {
         note(&record, Kind::ExistenceFilter);
-        let (bits, parallelism) = (record.filter_bits, Parallelism::Rayon);
+        let bits = record.filter_bits;
         record.kvei = rebuild_filter(directory, &record, bits, parallelism, &mut |_| Ok(()))?;
     }
     if record == segment.record {

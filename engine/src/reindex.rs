@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use icecore_index::density::index_len_max;
+use icecore_index::density::{BUDGET_LEVELS, index_len_max};
 use icecore_index::{Density, FilterBits};
 use icecore_segments::frame::Kind;
 
@@ -55,6 +55,10 @@ impl Core {
         observer: &dyn Observer,
     ) -> Result<Vec<ReindexPlan>, Error> {
         let work = self.begin_file_work();
+        // No merge in between takes a segment that a job is about.
+        let _long = work.begin_long();
+        // Before the rule is kept: one that cannot be met, or for no domain, changes nothing.
+        let jobs = self.jobs(rule, domain)?;
         if let ReindexRule::Rule(kept) = rule {
             let mut state = self.state.lock();
             if state.manifest.rule != kept {
@@ -62,9 +66,7 @@ impl Core {
             }
         }
         let mut done = Vec::new();
-        // No merge in between takes a segment that a job is about.
-        let _long = work.begin_long();
-        for job in self.jobs(rule, domain)? {
+        for job in jobs {
             if !work.emit_pending()?.may_go_on() {
                 break;
             }
@@ -120,8 +122,13 @@ impl Core {
             bt = directory.open_index(record)?;
         }
         if everything || record.filter_bits != job.filter_bits {
-            record.kvei =
-                rebuild_filter(directory, record, job.filter_bits, self.filter_parallelism(), progress)?;
+            record.kvei = rebuild_filter(
+                directory,
+                record,
+                job.filter_bits,
+                self.options.file_parallelism(),
+                progress,
+            )?;
             record.filter_bits = job.filter_bits;
             kvei = directory.open_filter(record)?;
         }
@@ -158,6 +165,9 @@ fn jobs(
         ReindexRule::Policy | ReindexRule::Rebuild => present,
     };
     let segments: Vec<_> = version.all_segments().cloned().collect();
+    if let ReindexRule::Rule(DensityRule::Budget { bytes }) = rule {
+        check_budget(bytes, &segments)?;
+    }
     let choices = version.choices(&directory.config, kept, &segments)?;
     let jobs = segments.into_iter().zip(choices).map(|(segment, choice)| match rule {
         ReindexRule::Rebuild => Job { m: segment.record.m, filter_bits: segment.record.filter_bits, segment },
@@ -168,19 +178,42 @@ fn jobs(
     Ok(jobs.filter(|job| only.is_none_or(|only| only == job.segment.record.domain)).collect())
 }
 
+/// Refuses a budget that the sparsest indexes exceed.
+fn check_budget(bytes: u64, segments: &[Arc<LiveSegment>]) -> Result<(), Error> {
+    let sparsest = BUDGET_LEVELS[BUDGET_LEVELS.len() - 1];
+    let lens = segments.iter().map(|segment| index_len(segment, sparsest));
+    let least = lens.sum::<Result<u64, Error>>()?;
+    if bytes >= least {
+        return Ok(());
+    }
+    Err(Error::Options {
+        field: "index budget",
+        reason: format!(
+            "{bytes} bytes are too few: the indexes of {} segments take up to {least} at the sparsest, merged ones take less",
+            segments.len()
+        ),
+    })
+}
+
+/// The bytes of the pivot index of density `m`: what it has, or at the most would have.
+fn index_len(segment: &LiveSegment, m: Density) -> Result<u64, Error> {
+    if segment.record.m == m {
+        return Ok(segment.record.bt.summary.len);
+    }
+    let summary = segment.summary()?;
+    Ok(index_len_max(summary.entries, summary.pages, m))
+}
+
 impl Job {
     fn plan(&self, directory: &Directory) -> Result<ReindexPlan, Error> {
         let record = &self.segment.record;
         let summary = self.segment.summary()?;
-        let present = record.bt.summary.len;
-        let estimated = index_len_max(summary.entries, summary.pages, self.m);
-        let estimate = if record.m == self.m { present } else { estimated };
         Ok(ReindexPlan {
             segment: directory.segment_name(record),
             entries: summary.entries,
             m: (record.m.get(), self.m.get()),
             filter_bits: (record.filter_bits.get(), self.filter_bits.get()),
-            bt_bytes: (present, estimate),
+            bt_bytes: (record.bt.summary.len, index_len(&self.segment, self.m)?),
         })
     }
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use icecore_index::{Choice, EncodingHint, FilterBits, Parallelism, SegmentFacts};
+use icecore_index::{Choice, EncodingHint, FilterBits, SegmentFacts};
 use icecore_segments::EncodingRule;
 use icecore_segments::step::{Step, StepRange};
 
@@ -13,7 +13,7 @@ use crate::domain::DomainId;
 use crate::error::Error;
 use crate::live::LiveSegment;
 use crate::manifest::DensityRule;
-use crate::options::{Config, Maintenance};
+use crate::options::Config;
 use crate::output::Shape;
 use crate::version::Version;
 
@@ -47,21 +47,13 @@ impl Core {
         Ok(Shape {
             m: choice.m,
             filter_bits: choice.filter_bits,
-            parallelism: self.filter_parallelism(),
+            parallelism: self.options.file_parallelism(),
             encoding: match (self.shared.directory.config.domains[domain.index()].encoding, encoding) {
                 // Where the domain leaves it open, fresh segments are searched in place and old ones are made small.
                 (EncodingRule::Auto, EncodingHint::Plain) => EncodingRule::Plain,
                 (declared, _) => declared,
             },
         })
-    }
-
-    /// How filters are built.
-    pub(crate) fn filter_parallelism(&self) -> Parallelism {
-        match self.options.maintenance {
-            Maintenance::Inline => Parallelism::Off,
-            Maintenance::Background | Maintenance::EmitOnly => Parallelism::Rayon,
-        }
     }
 }
 

@@ -68,6 +68,11 @@ impl StepTable {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// How many blocks are in the table.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.keys(DomainId::ROOTS).len() as u64
+    }
+
     /// The newest block in the table: every block has a key among the roots.
     pub(crate) fn last_height(&self) -> Option<BlockNumber> {
         self.keys(DomainId::ROOTS).last_key_value().and_then(|(key, _)| root_height(key))

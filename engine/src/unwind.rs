@@ -36,6 +36,8 @@ impl Core {
     /// [`Error::OutOfRange`] for a height that cannot be read: what lies below it is not there to go back to.
     pub(crate) fn unwind(&self, to: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
         let work = self.begin_file_work();
+        // Let go of after `version`, which has the files that go.
+        let _reserve;
         self.state.lock().check_poison()?;
         let version = self.version();
         version.check(to)?;
@@ -46,6 +48,7 @@ impl Core {
         if to.saturating_add(1) >= emitted {
             self.unwind_memory(to)?;
         } else {
+            _reserve = self.shared.directory.draw_on_reserve()?;
             self.unwind_segments(&work, &version, to, observer)?;
         }
         self.changed.notify_all();

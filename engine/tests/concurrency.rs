@@ -233,7 +233,9 @@ fn leftovers(dir: &Path, archive: &Archive) -> Vec<String> {
         archive.reader().segments().into_iter().flat_map(|segment| segment.files).collect();
     let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names
-        .filter(|name| !live.contains(name) && !["MANIFEST", "LOCK", "wal"].contains(&name.as_str()))
+        .filter(|name| {
+            !live.contains(name) && !["MANIFEST", "LOCK", "RESERVE", "wal"].contains(&name.as_str())
+        })
         .collect()
 }
 

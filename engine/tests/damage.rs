@@ -41,7 +41,11 @@ impl Sample {
         let oracle = play(&archive, &script.steps);
         archive.close().unwrap();
         let disk = disk.kill_clone();
-        let files: Vec<_> = disk.files().into_iter().filter(|(path, _)| !path.ends_with("LOCK")).collect();
+        let files: Vec<_> = disk
+            .files()
+            .into_iter()
+            .filter(|(path, _)| !path.ends_with("LOCK") && !path.ends_with("RESERVE"))
+            .collect();
         let sample = Self { disk, oracle, files };
         for (kind, least) in [("kv", 6), ("bt", 6), ("kvei", 6), ("wal", 2)] {
             assert!(sample.of_kind(kind).len() >= least, "{kind}");

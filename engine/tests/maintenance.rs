@@ -140,7 +140,10 @@ fn history_ends_where_reading_ends() {
     }
 }
 
-/// Refuses to create segments of several steps, or any, while it is told to.
+/// Small steps are emitted so many at a time.
+const EMITTED_TOGETHER: u64 = 16;
+
+/// Refuses to create segments of more steps than an emission makes, or any, while it is told to.
 struct Full {
     merges: AtomicBool,
     emissions: AtomicBool,
@@ -153,7 +156,7 @@ impl Watch for Full {
         }
         let name = path.file_name().unwrap().to_str().unwrap();
         let (from, to) = name.split('.').nth(1).unwrap().split_once('-').unwrap();
-        let is_merge = to.parse::<u64>().unwrap() - from.parse::<u64>().unwrap() > 1;
+        let is_merge = to.parse::<u64>().unwrap() - from.parse::<u64>().unwrap() > EMITTED_TOGETHER;
         let full = if is_merge { &self.merges } else { &self.emissions };
         if full.load(Ordering::SeqCst) { Err(no_space(operation, path)) } else { Ok(()) }
     }
@@ -164,23 +167,29 @@ fn full(merges: bool, emissions: bool) -> Arc<Watched<SimStorage, Full>> {
     Watched::new(SimStorage::new(), watch)
 }
 
+/// Commits what one emission takes, and waits for it.
+fn commit_an_emission(archive: &Archive) {
+    let from = archive.reader().head().map_or(0, |head| head + 1);
+    for height in from..from + EMITTED_TOGETHER {
+        commit(archive, height, &[("a", Some(height))]).unwrap();
+    }
+    until("emission", || archive.reader().stats().steps_in_memory == 0);
+}
+
 #[test]
 fn a_merge_that_fails_in_the_background_holds_nothing_up() {
     let disk = full(true, false);
     let storage: Arc<dyn Storage> = disk.clone();
-    // Blocks come one by one, so that each emission is of one step.
     let archive = create(&storage, options(1), OpenOptions::new());
-    for height in 0..100 {
-        commit(&archive, height, &[("a", Some(height))]).unwrap();
-        until("emission", || archive.reader().stats().steps_in_memory == 0);
-    }
+    (0..15).for_each(|_| commit_an_emission(&archive));
+    until("attempts", || archive.reader().stats().failures.iter().any(|failure| failure.attempts > 10));
     let failures = archive.reader().stats().failures;
     let [failure] = &failures[..] else { panic!("{failures:?}") };
     assert_eq!((failure.task, failure.kind), (MaintenanceTask::Merge, ErrorKind::NoSpace), "{failure:?}");
-    assert!(failure.attempts > 10 && failure.since_block < Some(10), "{failure:?}");
-    assert!(failure.reason.contains("kv.0-2.kv") || failure.reason.contains("_roots.0-"), "{failure:?}");
+    assert!(failure.since_block < Some(3 * EMITTED_TOGETHER), "{failure:?}");
+    assert!(failure.reason.contains("kv.0-") || failure.reason.contains("_roots.0-"), "{failure:?}");
     disk.watch.merges.store(false, Ordering::SeqCst);
-    commit(&archive, 100, &[]).unwrap();
+    commit_an_emission(&archive);
     until("merges", || archive.reader().stats().segments < 10);
     until("success", || archive.reader().stats().failures.is_empty());
     archive.close().unwrap();
@@ -192,10 +201,7 @@ fn a_merge_that_failed_is_retried_without_a_commit() {
     let disk = full(true, false);
     let storage: Arc<dyn Storage> = disk.clone();
     let archive = create(&storage, options(1), OpenOptions::new());
-    for height in 0..2 {
-        commit(&archive, height, &[("a", Some(height))]).unwrap();
-        until("emission", || archive.reader().stats().steps_in_memory == 0);
-    }
+    (0..2).for_each(|_| commit_an_emission(&archive));
     until("a failure", || !archive.reader().stats().failures.is_empty());
     disk.watch.merges.store(false, Ordering::SeqCst);
     until("a merge", || archive.reader().stats().segments == 2);
@@ -230,8 +236,10 @@ fn a_commit_that_returns_ok_is_committed_whatever_follows_it() {
     let disk = full(true, true);
     let storage: Arc<dyn Storage> = disk.clone();
     let archive = create(&storage, options(2), OpenOptions::new().maintenance(Maintenance::Inline));
-    let root = commit(&archive, 1, &[("a", Some(1))]).unwrap();
-    assert_eq!(archive.root(1).unwrap(), root);
+    for height in 0..EMITTED_TOGETHER {
+        let root = commit(&archive, height, &[("a", Some(height))]).unwrap();
+        assert_eq!(archive.root(height).unwrap(), root);
+    }
     assert_eq!(archive.reader().stats().failures[0].task, MaintenanceTask::Emission);
     assert_eq!(archive.maintain(&()).unwrap_err().kind(), ErrorKind::NoSpace);
     disk.watch.emissions.store(false, Ordering::SeqCst);
@@ -338,7 +346,9 @@ fn merges_without_room_are_left_out_and_said_so() {
     let disk = Watched::new(SimStorage::new(), Little(AtomicU64::new(1000)));
     let storage: Arc<dyn Storage> = disk.clone();
     let archive = create(&storage, options(1), OpenOptions::new().maintenance(Maintenance::Inline));
-    (0..8).for_each(|height| assert!(commit(&archive, height, &[("a", Some(height))]).is_ok()));
+    for height in 0..8 * EMITTED_TOGETHER {
+        commit(&archive, height, &[("a", Some(height))]).unwrap();
+    }
     let stats = archive.reader().stats();
     assert_eq!((stats.segments, stats.failures[0].task), (16, MaintenanceTask::Merge));
     let error = archive.merge(&MergeOptions::default(), &()).unwrap_err();
@@ -364,15 +374,43 @@ fn syncs_of_a_small_step_are_a_handful() {
     let archive = create(&storage, options(1), emit_only());
     commit(&archive, 0, &[("a", Some(0))]).unwrap();
     let before = syncs.load(Ordering::SeqCst);
-    commit(&archive, 1, &[("a", Some(1))]).unwrap();
-    assert_eq!(syncs.load(Ordering::SeqCst) - before, 1 + 6 + 3, "the block itself, and its emission");
+    archive.emit().unwrap();
+    assert_eq!(syncs.load(Ordering::SeqCst) - before, 6 + 3);
     drop(archive);
-    // At full speed steps share all but the sync of their block.
-    let archive = Archive::open_with(Arc::clone(&storage), PATH, OpenOptions::new()).unwrap();
-    let before = syncs.load(Ordering::SeqCst);
-    (2..1002).for_each(|height| assert!(commit(&archive, height, &[("a", Some(height))]).is_ok()));
-    let each = (syncs.load(Ordering::SeqCst) - before) as f64 / 1000.0;
-    assert!(each < 6.0, "{each} syncs a block");
+    // Whoever emits, at whatever speed, and although the first step is out of line with those that go together: steps share all
+    // but the sync of their block.
+    let mut height = 1;
+    for maintenance in [Maintenance::EmitOnly, Maintenance::Inline, Maintenance::Background] {
+        let open = OpenOptions::new().maintenance(maintenance);
+        let archive = Archive::open_with(Arc::clone(&storage), PATH, open).unwrap();
+        let before = syncs.load(Ordering::SeqCst);
+        for _ in 0..256 {
+            commit(&archive, height, &[("a", Some(height))]).unwrap();
+            height += 1;
+            if maintenance == Maintenance::Background {
+                until("emission", || archive.reader().stats().steps_in_memory < EMITTED_TOGETHER);
+            }
+        }
+        archive.close().unwrap();
+        let each = (syncs.load(Ordering::SeqCst) - before) as f64 / 256.0;
+        assert!(each < 6.0, "{maintenance:?}: {each} syncs a block");
+    }
+}
+
+#[test]
+fn small_steps_wait_for_company_and_are_emitted_on_demand() {
+    for maintenance in [Maintenance::EmitOnly, Maintenance::Inline, Maintenance::Background] {
+        let storage = disk();
+        let archive = create(&storage, options(1), OpenOptions::new().maintenance(maintenance));
+        (0..EMITTED_TOGETHER - 1).for_each(|height| assert!(commit(&archive, height, &[]).is_ok()));
+        assert_eq!(archive.reader().stats().steps_in_memory, EMITTED_TOGETHER - 1);
+        archive.emit().unwrap();
+        assert_eq!(archive.reader().stats().steps_in_memory, 0);
+        let mut block = archive.begin(EMITTED_TOGETHER).unwrap();
+        block.put("kv", b"large", &vec![7; 1 << 20]).unwrap();
+        block.commit().unwrap();
+        until("emission of a large step", || archive.reader().stats().steps_in_memory == 0);
+    }
 }
 
 /// What happened to which file, in order.
@@ -391,7 +429,10 @@ fn a_named_file_is_never_written_again() {
     let disk = SimStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(disk.clone());
     let archive = create(&storage, options(1), emit_only());
-    (0..3).for_each(|height| assert!(commit(&archive, height, &[("a", Some(height))]).is_ok()));
+    for height in 0..3 {
+        commit(&archive, height, &[("a", Some(height))]).unwrap();
+        archive.emit().unwrap();
+    }
     drop(archive);
     let lost = [Path::new(PATH).join("kv.1-2.bt"), Path::new(PATH).join("kv.2-3.kvei")];
     lost.iter().for_each(|path| disk.lose(path));

@@ -256,6 +256,7 @@ fn building_the_tree_tells_its_progress() {
     for (keys, threads) in [(300, 1), (70_000, 1), (70_000, 3)] {
         let (disk, archive) = large(keys);
         let expected = archive.begin(1).unwrap().commit().unwrap();
+        archive.emit().unwrap();
         archive.close().unwrap();
         let parallelism = Parallelism::Threads(NonZeroUsize::new(threads).unwrap());
         let archive = Archive::open_with(storage(&disk), PATH, open().parallelism(parallelism)).unwrap();
@@ -272,6 +273,7 @@ fn building_the_tree_tells_its_progress() {
 #[test]
 fn damaged_nodes_are_an_error_and_never_a_proof() {
     let (disk, archive) = large(3000);
+    archive.emit().unwrap();
     archive.close().unwrap();
     let is_nodes = |path: &PathBuf| {
         let name = path.file_name().unwrap().to_str().unwrap();

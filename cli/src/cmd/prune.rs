@@ -19,6 +19,14 @@ The lowest block that stays is the newest at or below the height. One domain
 is rewritten after the other, the smallest first, so that space is freed as
 it goes.
 
+On a full disk pruning begins with a reserve that every archive keeps for it
+(the file RESERVE), drops what goes whole, and then rewrites what fits. Where
+that is not enough (exit code 6), what was freed stays freed:
+  icecore prune DIR --before N --dry-run    says what it needs and what is free
+  icecore prune DIR --before HIGHER         leaves less to be written
+  icecore unwind DIR --to N                 drops the newest blocks
+  icecore checkpoint DIR /other/disk/COPY   goes on with a copy elsewhere
+
 Examples:
   icecore prune chain.ice --before 1000000 --dry-run
   icecore prune chain.ice --before 1000000")]

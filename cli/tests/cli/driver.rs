@@ -133,12 +133,12 @@ pub(crate) fn forty_blocks() -> String {
     lines
 }
 
-/// Every file of an archive with its bytes, the lock left out.
+/// Every file of an archive with its bytes, lock and reserve left out.
 pub(crate) fn files_of(dir: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files: Vec<_> = std::fs::read_dir(Path::new(dir))
         .expect("the archive is there")
         .map(|entry| entry.expect("it can be listed").path())
-        .filter(|path| path.is_file() && path.file_name().is_some_and(|name| name != "LOCK"))
+        .filter(|path| path.is_file() && !path.ends_with("LOCK") && !path.ends_with("RESERVE"))
         .map(|path| (path.clone(), std::fs::read(&path).expect("it can be read")))
         .collect();
     files.sort();

@@ -12,5 +12,6 @@ mod examples;
 mod ingest;
 mod inputs;
 mod query;
+mod space;
 mod upkeep;
 mod verbs;

@@ -8,7 +8,7 @@ use super::record::{
     BODY_LEN_MAX, FILE_HEADER_LEN, FileHeader, Kind, RECORD_HEADER_LEN, RecordRef, VERSION, file_header,
     finish_record,
 };
-use crate::error::{Error, Operation, Poison};
+use crate::error::{Error, ErrorKind, Operation, Poison};
 use crate::storage::{Storage, WriteFile};
 
 /// What is kept of the encoding buffer between records. A larger block gives its memory back.
@@ -70,14 +70,23 @@ impl WalWriter {
         sequence: u64,
         position: Position,
     ) -> Result<Self, Error> {
-        let file = storage.append(path, position.len)?;
-        let mut this = Self::over(path, file, file_header(sequence, position.version).1, position.len);
-        (this.recorded, this.reached) = (position.records_end, position.records_end);
-        this.file.sync()?;
-        if !position.marked {
-            this.put(Kind::Mark, |_| {})?;
+        let header = file_header(sequence, position.version).1;
+        let open = || -> Result<Self, Error> {
+            let file = storage.append(path, position.len)?;
+            let mut this = Self::over(path, file, header, position.len);
+            (this.recorded, this.reached) = (position.records_end, position.records_end);
+            this.file.sync()?;
+            Ok(this)
+        };
+        let mut this = open()?;
+        if position.marked {
+            return Ok(this);
         }
-        Ok(this)
+        match this.put(Kind::Mark, |_| {}) {
+            // A full disk must not keep out who comes to free space. The next record tells what the mark would have.
+            Err(error) if error.kind() == ErrorKind::NoSpace => open(),
+            put => put.map(|()| this),
+        }
     }
 
     /// A writer of a file that is durable up to its end, `len`.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`open`] | an archive of unmerged steps of one block, at half its files and at all: each thing in a fresh process |
 //! | [`emission`] | a step of one block, committed and emitted: how often the disk is synced and the manifest replaced |
-//! | [`backlog`] | steps of eight blocks committed at full speed, merging in the background: how many files there are |
+//! | [`backlog`] | steps of one and of eight blocks committed at full speed, merging in the background: how many files there are |
 
 mod backlog;
 mod counting;
@@ -36,8 +36,8 @@ pub(crate) struct ManyArgs {
     /// How many files the archive has that is opened.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(2 * FILES_PER_STEP..))]
     files: u64,
-    /// How many blocks are committed at full speed.
-    #[arg(long, default_value_t = 15_000)]
+    /// How many blocks are committed at full speed, four times over; 20000 show whether files stay few in the long run.
+    #[arg(long, default_value_t = 4_000)]
     blocks: u64,
     /// Where the archives are built and removed again. Default: the temporary folder.
     #[arg(long)]

@@ -120,7 +120,10 @@ impl Make {
         let mut keys: Vec<Key> = keys.into_iter().collect();
         keys.extend([(0, Vec::new()), (0, b"never".to_vec()), (1, vec![0xFF; 40])]);
         let (_, root, state) = history.pop().ok_or("a block is left")?;
-        let files = disk.files().into_iter().filter(|(path, _)| !path.ends_with("LOCK"));
+        let files = disk
+            .files()
+            .into_iter()
+            .filter(|(path, _)| !path.ends_with("LOCK") && !path.ends_with("RESERVE"));
         let files = files.map(|(path, _)| (path.clone(), disk.bytes(&path))).collect();
         Ok(Sample { files, state, root, keys })
     }

@@ -1,0 +1,186 @@
+//! A full disk: what frees space works on it, all else says so, and nothing is lost.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod watch;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use icecore::storage::Storage;
+use icecore::testing::SimStorage;
+use icecore::{
+    Archive, DensityRule, Error, ErrorKind, Maintenance, MergeOptions, OpenOptions, Operation, Options,
+    ReindexRule, Root, VerifyMode,
+};
+use watch::{Watch, Watched, no_space};
+
+const PATH: &str = "/archive";
+const BLOCKS: u64 = 40;
+
+fn commit(archive: &Archive, height: u64) -> Result<Root, Error> {
+    let mut block = archive.begin(height)?;
+    for domain in ["a", "b"] {
+        for key in 0..20u64 {
+            block.put(domain, &(key + height % 3).to_be_bytes(), &height.to_be_bytes())?;
+        }
+    }
+    block.commit()
+}
+
+fn open_options() -> OpenOptions {
+    OpenOptions::new().maintenance(Maintenance::EmitOnly)
+}
+
+/// Steps of four blocks, of which the last three are in memory.
+fn filled(storage: &Arc<dyn Storage>) -> (Archive, Vec<Root>) {
+    let options = Options::new().domain("a").domain("b").blocks_per_step(4).reorg_window(12);
+    let archive = Archive::create_with(Arc::clone(storage), PATH, options, open_options()).unwrap();
+    let committed = |height| {
+        let root = commit(&archive, height).unwrap();
+        archive.emit().unwrap();
+        root
+    };
+    let roots = (0..BLOCKS).map(committed).collect();
+    (archive, roots)
+}
+
+fn is(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|found| found == extension)
+}
+
+#[test]
+fn pruning_frees_the_files_of_a_domain_before_it_writes_the_next() {
+    let seen = Arc::new(Mutex::new(Vec::<(Operation, PathBuf)>::new()));
+    let recorded = Arc::clone(&seen);
+    let storage: Arc<dyn Storage> =
+        Watched::new(SimStorage::new(), move |operation: Operation, path: &Path| {
+            if is(path, "kv") {
+                recorded.lock().unwrap().push((operation, path.to_owned()));
+            }
+            Ok(())
+        });
+    let (archive, _) = filled(&storage);
+    seen.lock().unwrap().clear();
+    archive.prune(20, &()).unwrap();
+    let seen = seen.lock().unwrap();
+    let at = |operation, name: &str| {
+        let is_it = |(other, path): &&(Operation, PathBuf)| {
+            *other == operation && path.file_name().unwrap().to_str().unwrap().starts_with(name)
+        };
+        seen.iter().position(|found| is_it(&found)).unwrap()
+    };
+    let written = ["_roots.", "a.", "b."].map(|name| at(Operation::Create, name));
+    let removed = ["_roots.", "a.", "b."].map(|name| at(Operation::Remove, name));
+    assert!(removed[0] < *written.iter().min().unwrap(), "roots are dropped first: {seen:?}");
+    assert!(removed[1] < written[2] || removed[2] < written[1], "{seen:?}");
+}
+
+/// No byte can be written until the reserve or a segment is removed.
+#[derive(Default)]
+struct FullDisk {
+    full: AtomicBool,
+    reserve_gone: AtomicBool,
+}
+
+impl FullDisk {
+    fn is_full(&self) -> bool {
+        self.full.load(Ordering::SeqCst) && !self.reserve_gone.load(Ordering::SeqCst)
+    }
+}
+
+impl Watch for FullDisk {
+    fn before(&self, operation: Operation, path: &Path) -> Result<(), Error> {
+        match operation {
+            Operation::Create | Operation::Write if self.is_full() => return Err(no_space(operation, path)),
+            Operation::Remove if path.ends_with("RESERVE") => self.reserve_gone.store(true, Ordering::SeqCst),
+            Operation::Remove if is(path, "kv") => self.full.store(false, Ordering::SeqCst),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn free_space(&self) -> Option<u64> {
+        match (self.is_full(), self.full.load(Ordering::SeqCst)) {
+            (true, _) => Some(0),
+            (false, true) => Some(100 << 10),
+            (false, false) => Some(u64::MAX),
+        }
+    }
+}
+
+fn full_disk() -> (Arc<Watched<SimStorage, FullDisk>>, Arc<dyn Storage>) {
+    let disk = Watched::new(SimStorage::new(), FullDisk::default());
+    let storage: Arc<dyn Storage> = disk.clone();
+    (disk, storage)
+}
+
+fn has_reserve(storage: &Arc<dyn Storage>) -> bool {
+    storage.len(&Path::new(PATH).join("RESERVE")).unwrap() == Some(512 << 10)
+}
+
+fn assert_sound(storage: &Arc<dyn Storage>, archive: Archive, first: u64, roots: &[Root]) {
+    let check = |archive: &Archive| {
+        assert_eq!(archive.reader().range(), Some((first, first + roots.len() as u64 - 1)));
+        for (height, root) in (first..).zip(roots) {
+            assert_eq!(archive.root(height).unwrap(), *root, "{height}");
+        }
+    };
+    check(&archive);
+    drop(archive);
+    check(&Archive::open_with(Arc::clone(storage), PATH, open_options()).unwrap());
+    let report = icecore::verify_with(Arc::clone(storage), PATH, VerifyMode::Full, &()).unwrap();
+    assert!(report.problems.is_empty() && report.garbage.is_empty(), "{report:?}");
+}
+
+#[test]
+fn what_frees_space_works_on_a_full_disk() {
+    for deep_unwind in [false, true] {
+        let (disk, storage) = full_disk();
+        let (archive, roots) = filled(&storage);
+        assert!(has_reserve(&storage));
+        disk.watch.full.store(true, Ordering::SeqCst);
+        drop(archive);
+        let archive = Archive::open_with(Arc::clone(&storage), PATH, open_options()).unwrap();
+        assert!(has_reserve(&storage), "opening does not need it");
+        if deep_unwind {
+            archive.unwind(9, &()).unwrap();
+        } else {
+            archive.prune(20, &()).unwrap();
+        }
+        assert!(disk.watch.reserve_gone.load(Ordering::SeqCst), "it was needed");
+        assert!(has_reserve(&storage), "taken back from what was freed");
+        disk.watch.reserve_gone.store(false, Ordering::SeqCst);
+        let (first, roots) = if deep_unwind { (0, &roots[..10]) } else { (20, &roots[20..]) };
+        assert_sound(&storage, archive, first, roots);
+    }
+}
+
+#[test]
+fn what_frees_nothing_leaves_the_reserve_alone_and_loses_nothing() {
+    type Work = fn(&Archive) -> Result<(), Error>;
+    let works: [(&str, Work); 5] = [
+        ("commit", |archive| commit(archive, BLOCKS).map(drop)),
+        ("merge", |archive| archive.merge(&MergeOptions::default(), &()).map(drop)),
+        ("reindex", |archive| archive.reindex(ReindexRule::Rebuild, None, &()).map(drop)),
+        ("a rule", |archive| {
+            archive.reindex(ReindexRule::Rule(DensityRule::Budget { bytes: 10 << 20 }), None, &()).map(drop)
+        }),
+        ("shallow unwind", |archive| archive.unwind(BLOCKS - 2, &())),
+    ];
+    for (name, work) in works {
+        let (disk, storage) = full_disk();
+        let (archive, roots) = filled(&storage);
+        disk.watch.full.store(true, Ordering::SeqCst);
+        let error = work(&archive).expect_err(name);
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{name}: {error}");
+        assert!(has_reserve(&storage), "{name}");
+        drop(archive);
+        let archive = Archive::open_with(Arc::clone(&storage), PATH, open_options()).unwrap();
+        assert_sound(&storage, archive, 0, &roots);
+        disk.watch.full.store(false, Ordering::SeqCst);
+        let archive = Archive::open_with(Arc::clone(&storage), PATH, open_options()).unwrap();
+        work(&archive).unwrap();
+    }
+}
