@@ -169,8 +169,8 @@ fn replay_file(
     let config = &directory.config;
     let reader = WalReader::open(&path, &bytes, sequence, tail)?;
     for record in reader.records(config) {
-        let record = record?;
-        heights.follow(&record).map_err(|reason| Error::Damaged { path: path.clone(), offset: 0, reason })?;
+        let (offset, record) = record?;
+        heights.follow(&record).map_err(|reason| Error::Damaged { path: path.clone(), offset, reason })?;
         match record {
             Record::Unwind { to } => version.unwind_tables(to, false),
             Record::Block(block) => {

@@ -99,9 +99,9 @@ pub(crate) struct Records<'a> {
 }
 
 impl Iterator for Records<'_> {
-    type Item = Result<Record, Error>;
+    type Item = Result<(u64, Record), Error>;
 
-    /// Yields [`Error::Damaged`] for a record whose checksum holds and whose fields do not, and then nothing more.
+    /// A record and its offset. Yields [`Error::Damaged`] for a record whose checksum holds and whose fields do not, and then nothing more.
     fn next(&mut self) -> Option<Self::Item> {
         while self.offset < self.end {
             let offset = self.offset;
@@ -114,9 +114,8 @@ impl Iterator for Records<'_> {
                         Ok((record.map_err(|reason| Bad { offset, reason })?, frame.end))
                     });
                     self.offset = decoded.as_ref().map_or(self.end, |(_, end)| *end);
-                    return Some(
-                        decoded.map(|(record, _)| record).map_err(|bad| bad.in_file(self.reader.path)),
-                    );
+                    let record = decoded.map(|(record, _)| (offset as u64, record));
+                    return Some(record.map_err(|bad| bad.in_file(self.reader.path)));
                 }
             }
         }
