@@ -70,7 +70,7 @@ impl WalWriter {
         sequence: u64,
         position: Position,
     ) -> Result<Self, Error> {
-        let file = storage.append(path, position.len)?;
+        let file = storage.append(path, position.durable..position.len)?;
         let mut this = Self::over(path, file, file_header(sequence, position.version).1, position.len);
         (this.recorded, this.reached) = (position.records_end, position.records_end);
         this.file.sync()?;
