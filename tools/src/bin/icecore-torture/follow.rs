@@ -33,7 +33,8 @@ impl<'s> Follower<'s> {
     /// Opens the archive; `None` where there is none.
     pub(crate) fn open(dir: &Path, script: &'s Script) -> Result<Option<Self>, Verdict> {
         let reader = match Reader::open(dir) {
-            Err(Error::NotAnArchive { .. }) => return Ok(None),
+            // While one is being created its log is there before its manifest is.
+            Err(Error::NotAnArchive { .. } | Error::Missing { .. }) => return Ok(None),
             reader => reader?,
         };
         let mut follower = Self { script, reader, state: 0, pinned: Vec::new() };
