@@ -212,14 +212,12 @@ impl Follower {
 
     fn apply(&mut self, event: LogEvent, tail: &mut NewTail) -> Result<(), Error> {
         match event {
-            LogEvent::Unwind { to } => {
-                let path = || layout::wal_file(&self.directory.path, self.manifest.wal_last);
-                let fell = self.heights.fall(to);
-                fell.map_err(|reason| Error::Damaged { path: path(), offset: 0, reason })?;
+            LogEvent::Unwind { to, place } => {
+                self.heights.fall(to).map_err(|reason| place.damaged(reason))?;
                 tail.unwind(to);
             }
             LogEvent::Block(block) => {
-                self.heights.rise(block.height).map_err(|reason| block.damaged(reason))?;
+                self.heights.rise(block.height).map_err(|reason| block.place().damaged(reason))?;
                 if self.directory.config.step_len.step_of(block.height) >= self.manifest.emitted_to {
                     tail.push(block)?;
                 }
@@ -237,5 +235,66 @@ impl Version {
         self.head = log.newest_block(BlockNumber::MAX).map(|(height, _)| height).or(manifest.emitted_head);
         self.emitted_head = manifest.emitted_head;
         self.log = Some(Arc::new(log));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::SimStorage;
+    use crate::wal::{RecordRef, WalWriter};
+    use crate::{Archive, OpenOptions, Options, Reader, VerifyMode, verify_with};
+
+    const PATH: &str = "/archive";
+
+    fn commit(archive: &Archive, heights: std::ops::Range<u64>) {
+        for height in heights {
+            archive.begin(height).unwrap().commit().unwrap();
+        }
+    }
+
+    fn place(error: &Error) -> (&Path, u64) {
+        match error {
+            Error::Damaged { path, offset, .. } => (path, *offset),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// An archive whose first log file is written again with other records, and closed as it was.
+    fn forged(records: &[RecordRef<'_>]) -> (Arc<dyn Storage>, u64) {
+        let disk = SimStorage::new();
+        let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+        let options = Options::new().domain("kv").blocks_per_step(4).reorg_window(100);
+        let archive = Archive::create_with(Arc::clone(&storage), PATH, options, OpenOptions::new()).unwrap();
+        commit(&archive, 1..10);
+        archive.close().unwrap();
+        let manifest = Manifest::load(&*storage, Path::new(PATH)).unwrap();
+        assert_eq!((manifest.wal_first, manifest.wal_last), (1, 2));
+        let path = layout::wal_file(Path::new(PATH), 1);
+        storage.remove(&path).unwrap();
+        let mut writer = WalWriter::create(&*storage, &path, 1).unwrap();
+        let mut last = 0;
+        for record in records {
+            last = storage.len(&path).unwrap().unwrap();
+            writer.append(record).unwrap();
+        }
+        writer.seal().unwrap();
+        (storage, last)
+    }
+
+    #[test]
+    fn a_height_that_no_writer_wrote_is_blamed_on_its_record() {
+        let block = |height| RecordRef::Block { height, root: &[0; 32], changes: &[] };
+        for records in [[block(1), block(20), block(20)], [block(1), block(20), RecordRef::Unwind { to: 20 }]]
+        {
+            let (storage, offset) = forged(&records);
+            let path = layout::wal_file(Path::new(PATH), 1);
+            let reader = Reader::open_with(Arc::clone(&storage), PATH).unwrap();
+            assert_eq!(place(&reader.latest().map(drop).unwrap_err()), (&*path, offset));
+            let opened = Archive::open_with(Arc::clone(&storage), PATH, OpenOptions::new());
+            assert_eq!(place(&opened.map(drop).unwrap_err()), (&*path, offset));
+            let report = verify_with(storage, PATH, VerifyMode::Fast, &()).unwrap();
+            assert_eq!(report.problems.iter().map(place).collect::<Vec<_>>(), [(&*path, offset)]);
+        }
     }
 }

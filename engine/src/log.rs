@@ -34,8 +34,24 @@ pub(crate) struct LogFile {
     pub(crate) sequence: u64,
     /// The highest step that it has a block of; `None` without a block.
     pub(crate) last_step: Option<Step>,
+    /// The step of its newest block: a lower one after an unwind.
+    newest_step: Option<Step>,
     /// How many blocks it has.
     pub(crate) blocks: u64,
+}
+
+impl LogFile {
+    /// A file without a block.
+    pub(crate) fn new(sequence: u64) -> Self {
+        Self { sequence, last_step: None, newest_step: None, blocks: 0 }
+    }
+
+    /// Takes a block of a step.
+    pub(crate) fn add_block(&mut self, step: Step) {
+        self.newest_step = Some(step);
+        self.last_step = self.last_step.max(self.newest_step);
+        self.blocks += 1;
+    }
 }
 
 impl Log {
@@ -56,10 +72,10 @@ impl Log {
         self.files.back().expect("an archive has a log file").sequence
     }
 
-    /// Whether a block of `step` begins another step than the present file ends with.
+    /// Whether a block of `step` is of another step than the one before it in the present file.
     pub(crate) fn begins_step(&self, step: Step) -> bool {
         let present = self.files.back().expect("an archive has a log file");
-        present.last_step.is_some_and(|last| last != step)
+        present.newest_step.is_some_and(|newest| newest != step)
     }
 
     /// Whether the present file has enough for the next step to have one of its own.
@@ -73,7 +89,7 @@ impl Log {
     /// # Errors
     /// Nothing is left of the file.
     pub(crate) fn create_next(&self) -> Result<NextFile, Error> {
-        let file = LogFile { sequence: self.last() + 1, last_step: None, blocks: 0 };
+        let file = LogFile::new(self.last() + 1);
         let mut next = NextFile { directory: self.directory.clone(), file, writer: None, is_unused: true };
         next.writer = Some(create_file(&self.directory, file.sequence)?);
         Ok(next)
@@ -93,8 +109,7 @@ impl Log {
         self.writer.append(record)?;
         self.unsynced += 1;
         let present = self.files.back_mut().expect("an archive has a log file");
-        present.last_step = present.last_step.max(step);
-        present.blocks += u64::from(step.is_some());
+        step.into_iter().for_each(|step| present.add_block(step));
         Ok(())
     }
 
@@ -162,8 +177,7 @@ impl NextFile {
 
     /// Appends a block.
     pub(crate) fn append(&mut self, record: &RecordRef<'_>, step: Step) -> Result<(), Error> {
-        self.file.last_step = self.file.last_step.max(Some(step));
-        self.file.blocks += 1;
+        self.file.add_block(step);
         self.writer().append(record)
     }
 

@@ -46,10 +46,11 @@ pub(crate) fn create(storage: &Arc<dyn Storage>, path: &Path, config: Config) ->
     let manifest = Manifest::new(config);
     let directory = directory(storage, path, &manifest);
     create_file(&directory, manifest.wal_first)?;
-    manifest.store(&**storage, path)?;
-    for parent in above.into_iter().take(new + 1) {
-        storage.sync_dir(parent)?;
+    // Before the manifest: a writer that finds one relies on the names beside and above it, even if this process is killed.
+    for dir in path.ancestors().take(new + 2) {
+        storage.sync_dir(dir)?;
     }
+    manifest.store(&**storage, path)?;
     drop(lock);
     Ok(())
 }
@@ -173,18 +174,17 @@ fn replay_file(
 ) -> Result<(LogFile, Position), Error> {
     let path = layout::wal_file(&directory.path, sequence);
     let bytes = directory.storage.read(&path)?.ok_or_else(|| Error::Missing { path: path.clone() })?;
-    let mut file = LogFile { sequence, last_step: None, blocks: 0 };
+    let mut file = LogFile::new(sequence);
     let config = &directory.config;
     let reader = WalReader::open(&path, &bytes, sequence, tail)?;
     for record in reader.records(config) {
-        let record = record?;
-        heights.follow(&record).map_err(|reason| Error::Damaged { path: path.clone(), offset: 0, reason })?;
+        let (offset, record) = record?;
+        heights.follow(&record).map_err(|reason| Error::Damaged { path: path.clone(), offset, reason })?;
         match record {
             Record::Unwind { to } => version.unwind_tables(to, false),
             Record::Block(block) => {
                 let step = config.step_len.step_of(block.height);
-                file.last_step = file.last_step.max(Some(step));
-                file.blocks += 1;
+                file.add_block(step);
                 if step >= manifest.emitted_to {
                     let changes: Vec<_> = block.changes.iter().map(ChangeRef::from).collect();
                     version.add_block(config, block.height, &block.root, &changes);

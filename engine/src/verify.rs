@@ -141,6 +141,7 @@ fn verify_log(directory: &Directory, manifest: &Manifest, report: &mut VerifyRep
         if expected.is_some_and(|expected| expected < sequence) {
             let path = layout::wal_file(&directory.path, expected.unwrap_or(sequence));
             report.problems.push(Error::Missing { path });
+            heights = manifest.heights();
         }
         expected = sequence.checked_add(1);
         verify_log_file(directory, manifest, sequence, &mut heights, report);
@@ -173,11 +174,16 @@ fn verify_log_file(
             manifest.check_log_end(&directory.path, reader.position().records_end)?;
         }
         reader.records(&directory.config).try_for_each(|record| {
-            let follows = heights.follow(&record?);
-            follows.map_err(|reason| Error::Damaged { path: path.clone(), offset: 0, reason })
+            let (offset, record) = record?;
+            let follows = heights.follow(&record);
+            follows.map_err(|reason| Error::Damaged { path: path.clone(), offset, reason })
         })
     });
-    report.problems.extend(checked.err());
+    if let Err(error) = checked {
+        report.problems.push(error);
+        // What this file says after the problem is not known, so the next may go on anywhere.
+        *heights = manifest.heights();
+    }
 }
 
 fn verify_root(storage: Arc<dyn Storage>, path: &Path, observer: &dyn Observer) -> Result<(), Error> {

@@ -314,8 +314,8 @@ impl Storage for Troubled {
         }
         self.0.create(path)
     }
-    fn append(&self, path: &Path, len: u64) -> Result<Box<dyn WriteFile>, Error> {
-        self.0.append(path, len)
+    fn append(&self, path: &Path, unsure: std::ops::Range<u64>) -> Result<Box<dyn WriteFile>, Error> {
+        self.0.append(path, unsure)
     }
     fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, Error> {
         self.0.read(path)

@@ -399,3 +399,53 @@ fn what_let_a_step_go_is_durable_before_it_is_gone() {
         assert_eq!(reader.at(head + 1).unwrap().get(DOMAINS[0], b"k").unwrap().unwrap(), b"new");
     }
 }
+
+#[test]
+fn a_step_that_ends_again_after_an_unwind_is_durable() {
+    let options = Options::new().domain(DOMAINS[0]).blocks_per_step(4).reorg_window(100);
+    let open = with(Durability::Relaxed, Maintenance::EmitOnly);
+    let disk = fresh(options, open);
+    let archive = Archive::open_with(storage(&disk), PATH, open).unwrap();
+    let commit = |height: u64| {
+        archive.begin(height).unwrap().commit().unwrap();
+    };
+    [2, 5].into_iter().for_each(commit);
+    archive.unwind(2, &()).unwrap();
+    [3, 4].into_iter().for_each(commit);
+    for seed in 0..40 {
+        let after = Reader::open_with(storage(&disk.crash_clone(seed)), PATH).unwrap();
+        assert!(
+            after.head() >= Some(3),
+            "seed {seed}: the step of 3 ended with 4, and {:?} is left",
+            after.head()
+        );
+    }
+}
+
+#[test]
+fn what_a_failed_sync_left_to_see_is_made_durable_by_the_next_writer() {
+    let open = with(Durability::Block, Maintenance::EmitOnly);
+    for k in 1.. {
+        let disk = fresh(Options::new().domain(DOMAINS[0]).blocks_per_step(4), open);
+        let archive = Archive::open_with(storage(&disk), PATH, open).unwrap();
+        let commit = |archive: &Archive, height: u64| archive.begin(height).unwrap().commit().map(drop);
+        commit(&archive, 1).unwrap();
+        let at = disk.operations() + k;
+        disk.inject(Fault::at(at));
+        let _ = commit(&archive, 2);
+        // The system goes on showing what it may have dropped.
+        drop(archive);
+        if disk.operations() < at {
+            assert!(k > 3, "a commit and the end of a writer write and sync");
+            break;
+        }
+        let archive = Archive::open_with(storage(&disk), PATH, open).unwrap();
+        let head = archive.reader().head().unwrap();
+        commit(&archive, head + 1).unwrap();
+        for seed in 0..40 {
+            let after = Archive::open_with(storage(&disk.crash_clone(seed)), PATH, open);
+            let after = after.unwrap_or_else(|error| panic!("operation {k}, seed {seed}: {error}"));
+            assert_eq!(after.reader().head(), Some(head + 1), "operation {k}, seed {seed}");
+        }
+    }
+}

@@ -42,6 +42,11 @@ fn creation_interrupted_anywhere_can_be_done_again() {
             };
             let archive = archive.unwrap_or_else(|error| panic!("operation {k}, disk {n}: {error}"));
             archive.begin(1).unwrap().commit().unwrap();
+            for loss in 0..8 {
+                let opened = open(&left.crash_clone(loss));
+                let archive = opened.unwrap_or_else(|error| panic!("operation {k}, disk {n}, lost: {error}"));
+                assert_eq!(archive.reader().head(), Some(1), "operation {k}, disk {n}");
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{open_for_upkeep, plan};
 use crate::exit::{Exit, Outcome};
+use crate::number::Height;
 use crate::print::{Out, bytes, plural};
 use crate::progress::Bars;
 
@@ -34,8 +35,8 @@ pub(crate) struct Args {
     /// The archive
     dir: PathBuf,
     /// The lowest block that is to stay readable
-    #[arg(long, value_name = "N")]
-    before: u64,
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    before: Height,
     /// Only say what would be done; takes no lock and writes nothing
     #[arg(long)]
     dry_run: bool,
@@ -45,7 +46,8 @@ pub(crate) struct Args {
 }
 
 fn dry_run(args: &Args) -> Outcome {
-    let plan = Reader::open(&args.dir)?.plan_prune(args.before)?;
+    let reader = Reader::open(&args.dir)?;
+    let plan = reader.plan_prune(args.before.resolve(&reader)?)?;
     let mut out = Out::new();
     if args.json {
         out.json(&json!({
@@ -73,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let archive = open_for_upkeep(&args.dir)?;
     let before = archive.reader().stats();
-    archive.prune(args.before, &Bars::new())?;
+    archive.prune(args.before.resolve(archive.reader())?, &Bars::new())?;
     let after = archive.reader().stats();
     let range = archive.reader().range();
     archive.close()?;

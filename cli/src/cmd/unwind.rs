@@ -8,6 +8,7 @@ use serde_json::json;
 use super::{open_for_upkeep, plan};
 use crate::encoding::hex;
 use crate::exit::{Exit, Outcome};
+use crate::number::Height;
 use crate::print::{Out, plural};
 use crate::progress::Bars;
 
@@ -24,8 +25,8 @@ pub(crate) struct Args {
     /// The archive
     dir: PathBuf,
     /// The block that is to be the newest
-    #[arg(long, value_name = "N")]
-    to: u64,
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    to: Height,
     /// Only say what would be done; takes no lock and writes nothing
     #[arg(long)]
     dry_run: bool,
@@ -35,7 +36,8 @@ pub(crate) struct Args {
 }
 
 fn dry_run(args: &Args) -> Outcome {
-    let plan = Reader::open(&args.dir)?.plan_unwind(args.to)?;
+    let reader = Reader::open(&args.dir)?;
+    let plan = reader.plan_unwind(args.to.resolve(&reader)?)?;
     let mut out = Out::new();
     if args.json {
         out.json(&json!({
@@ -66,9 +68,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
         return dry_run(args);
     }
     let archive = open_for_upkeep(&args.dir)?;
-    let plan = archive.reader().plan_unwind(args.to)?;
+    let to = args.to.resolve(archive.reader())?;
+    let plan = archive.reader().plan_unwind(to)?;
     let before = archive.reader().head();
-    archive.unwind(args.to, &Bars::new())?;
+    archive.unwind(to, &Bars::new())?;
     let view = archive.reader().latest()?;
     let root = hex(&view.root()?.0);
     archive.close()?;

@@ -12,6 +12,7 @@ pub mod os;
 
 use std::fmt;
 use std::io::Write;
+use std::ops::Range;
 use std::path::Path;
 
 use crate::error::Error;
@@ -31,8 +32,11 @@ pub trait Storage: Send + Sync + fmt::Debug + 'static {
     /// Creates a new file for writing. A file of that name must not exist.
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>, Error>;
 
-    /// Opens an existing file, cuts it to `len` bytes and goes on writing at its end.
-    fn append(&self, path: &Path, len: u64) -> Result<Box<dyn WriteFile>, Error>;
+    /// Opens an existing file, cuts it to the end of `unsure` and goes on writing there.
+    ///
+    /// The bytes of `unsure` are written again as they are: a sync of them may have failed, and then the system may go on showing
+    /// bytes that it will not write, whatever later syncs say.
+    fn append(&self, path: &Path, unsure: Range<u64>) -> Result<Box<dyn WriteFile>, Error>;
 
     /// Reads a whole small file (manifest, log, small accessor) into memory; `None` where there is none.
     fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, Error>;

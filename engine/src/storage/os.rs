@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -31,6 +32,18 @@ pub struct OsStorage;
 /// Adds operation and path to what the system said.
 fn at<T>(operation: Operation, path: &Path, result: io::Result<T>) -> Result<T, Error> {
     result.map_err(|source| Error::Io { operation, path: path.to_owned(), source })
+}
+
+/// Writes bytes of a file where they are.
+fn write_again(file: &File, mut bytes: Range<u64>) -> io::Result<()> {
+    let mut buffer = vec![0; WRITE_BUFFER];
+    while bytes.start < bytes.end {
+        let part = &mut buffer[..WRITE_BUFFER.min((bytes.end - bytes.start) as usize)];
+        file.read_exact_at(part, bytes.start)?;
+        file.write_all_at(part, bytes.start)?;
+        bytes.start += part.len() as u64;
+    }
+    Ok(())
 }
 
 /// The same, where a file that is not there is an answer.
@@ -69,8 +82,9 @@ impl Storage for OsStorage {
         Ok(Box::new(OsFile::new(path, file)))
     }
 
-    fn append(&self, path: &Path, len: u64) -> Result<Box<dyn WriteFile>, Error> {
-        let mut file = at(Operation::Open, path, OpenOptions::new().write(true).open(path))?;
+    fn append(&self, path: &Path, unsure: Range<u64>) -> Result<Box<dyn WriteFile>, Error> {
+        let len = unsure.end;
+        let mut file = at(Operation::Open, path, OpenOptions::new().read(true).write(true).open(path))?;
         let held = at(Operation::Open, path, file.metadata())?.len();
         if held < len {
             // Setting a greater length would fill up with zeros that nobody wrote.
@@ -79,6 +93,7 @@ impl Storage for OsStorage {
             return Err(Error::Io { operation: Operation::Open, path: path.to_owned(), source: short });
         }
         at(Operation::Write, path, file.set_len(len))?;
+        at(Operation::Write, path, write_again(&file, unsure))?;
         at(Operation::Write, path, file.seek(SeekFrom::Start(len)))?;
         Ok(Box::new(OsFile::new(path, file)))
     }

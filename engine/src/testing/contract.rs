@@ -96,16 +96,16 @@ fn creating(storage: &dyn Storage, dir: &Path) {
 
 fn appending(storage: &dyn Storage, dir: &Path) {
     let path = dir.join("f");
-    assert_io(storage.append(&path, 0), Operation::Open, &path);
+    assert_io(storage.append(&path, 0..0), Operation::Open, &path);
     assert_eq!(content(storage, &path), None, "appending creates nothing");
     put(storage, &path, b"0123456789");
-    assert_io(storage.append(&path, 11), Operation::Open, &path);
+    assert_io(storage.append(&path, 0..11), Operation::Open, &path);
     assert_eq!(
         content(storage, &path).as_deref(),
         Some(&b"0123456789"[..]),
         "a refused append changes nothing"
     );
-    let mut file = storage.append(&path, 4).expect("an existing file can be appended to");
+    let mut file = storage.append(&path, 0..4).expect("an existing file can be appended to");
     assert_eq!(content(storage, &path).as_deref(), Some(&b"0123"[..]), "the cut happens at once");
     write(&mut *file, b"xy");
     file.sync().expect("syncing works");
@@ -149,7 +149,7 @@ fn following(storage: &dyn Storage, dir: &Path) {
         (read(0, 3), read(1, 9), read(3, 4), read(70, 4)),
         (b"one".into(), b"ne".into(), vec![], vec![])
     );
-    let mut writer = storage.append(&path, 3).expect("an existing file can be appended to");
+    let mut writer = storage.append(&path, 0..3).expect("an existing file can be appended to");
     write(&mut *writer, b"two");
     writer.sync().expect("a file can be synced");
     assert_eq!((file.len().expect("a length"), read(2, 9)), (6, b"etwo".to_vec()), "an open file grows");
@@ -183,7 +183,7 @@ fn renaming_and_removing(storage: &dyn Storage, dir: &Path) {
     assert_eq!((content(storage, &a), content(storage, &b).as_deref()), (None, Some(&b"new"[..])));
     storage.rename(&b, &b).expect("a rename to itself does nothing");
     assert_eq!(content(storage, &b).as_deref(), Some(&b"new"[..]));
-    let mut file = storage.append(&b, 3).expect("an existing file can be appended to");
+    let mut file = storage.append(&b, 0..3).expect("an existing file can be appended to");
     storage.remove(&b).expect("a file being written can be removed");
     assert_eq!(content(storage, &b), None);
     write(&mut *file, b"more");

@@ -118,6 +118,12 @@ impl Node {
         self.dropped.push(self.synced..self.bytes.len());
     }
 
+    /// The bytes from here on are written again: what a failed sync dropped of them is for the next one.
+    pub(super) fn write_again(&mut self, from: usize) {
+        let again = self.dropped.extract_if(.., |range| from <= range.start);
+        self.synced = again.fold(self.synced, |synced, range| synced.min(range.start));
+    }
+
     fn after_power_loss(&self, random: &mut Random) -> Vec<u8> {
         if let Some(uncut) = &self.uncut
             && random.coin()

@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::mem;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -211,15 +212,16 @@ impl Storage for SimStorage {
         Ok(self.open_file(path, node))
     }
 
-    fn append(&self, path: &Path, len: u64) -> Result<Box<dyn WriteFile>, Error> {
+    fn append(&self, path: &Path, unsure: Range<u64>) -> Result<Box<dyn WriteFile>, Error> {
         let mut node = 0;
         self.name_operation(Operation::Open, path, |disk| {
             node = disk.file(path).ok_or(ErrorKind::NotFound)?;
             let file = disk.node(node);
-            if (file.bytes.len() as u64) < len {
+            if (file.bytes.len() as u64) < unsure.end {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
-            file.cut(len as usize);
+            file.cut(unsure.end as usize);
+            file.write_again(unsure.start as usize);
             Ok(())
         })?;
         Ok(self.open_file(path, node))

@@ -51,7 +51,7 @@ fn synced_bytes_stay_and_others_may_go_in_part() {
 fn a_cut_that_was_not_synced_may_not_have_happened() {
     let (disk, file) = disk_with(b"0123456789");
     drop(file);
-    let mut file = disk.append(Path::new("/f"), 4).unwrap();
+    let mut file = disk.append(Path::new("/f"), 4..4).unwrap();
     let expected = [b"0123".to_vec(), b"0123456789".to_vec()].map(Some);
     assert_eq!(outcomes(&disk, "/f"), BTreeSet::from(expected));
     file.sync().unwrap();

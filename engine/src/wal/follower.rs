@@ -62,6 +62,12 @@ struct Seen {
     ended: bool,
 }
 
+/// Where a record lies.
+pub(crate) struct Place {
+    path: Arc<Path>,
+    offset: u64,
+}
+
 /// A block in a log file.
 pub(crate) struct LogBlock {
     pub(crate) height: BlockNumber,
@@ -84,6 +90,7 @@ pub(crate) enum LogEvent {
     Unwind {
         /// The new head.
         to: BlockNumber,
+        place: Place,
     },
 }
 
@@ -224,7 +231,10 @@ impl WalFollower {
             Kind::Unwind => {
                 let body = bytes.get(RECORD_HEADER_LEN..RECORD_HEADER_LEN + header.len as usize);
                 match body.filter(|body| header.fits(body)).and_then(decode_unwind) {
-                    Some(to) => Some(LogEvent::Unwind { to }),
+                    Some(to) => Some(LogEvent::Unwind {
+                        to,
+                        place: Place { path: Arc::clone(&self.path), offset: at },
+                    }),
                     None => return Ok(Err("record checksum")),
                 }
             }
@@ -287,6 +297,13 @@ impl WalFollower {
     }
 }
 
+impl Place {
+    /// The error for a record that does not hold, or that does not follow on those before it.
+    pub(crate) fn damaged(&self, reason: &'static str) -> Error {
+        Error::Damaged { path: self.path.to_path_buf(), offset: self.offset, reason }
+    }
+}
+
 impl LogBlock {
     /// Reads the body; `false` when it does not have its checksum.
     fn read(&self, body: &mut Vec<u8>) -> Result<bool, Error> {
@@ -300,10 +317,9 @@ impl LogBlock {
         u64::from(self.body_len)
     }
 
-    /// The error for a block that does not fit.
-    pub(crate) fn damaged(&self, reason: &'static str) -> Error {
-        let offset = self.body_at - RECORD_HEADER_LEN as u64;
-        Error::Damaged { path: self.path.to_path_buf(), offset, reason }
+    /// Where its record lies.
+    pub(crate) fn place(&self) -> Place {
+        Place { path: Arc::clone(&self.path), offset: self.body_at - RECORD_HEADER_LEN as u64 }
     }
 
     /// Whether the block may have changed a key. `fingerprint` is that of the key.
@@ -320,7 +336,7 @@ impl LogBlock {
         let taken = for_each_change(&body, self.version, config, |change| {
             fingerprints.push(fingerprint(change.domain, change.key));
         });
-        taken.map_err(|reason| self.damaged(reason))?;
+        taken.map_err(|reason| self.place().damaged(reason))?;
         self.fingerprints = fingerprints;
         Ok(true)
     }
@@ -336,9 +352,9 @@ impl LogBlock {
         show: impl FnMut(ChangeRef<'b>),
     ) -> Result<(), Error> {
         if !self.read(body)? {
-            return Err(self.damaged("record checksum"));
+            return Err(self.place().damaged("record checksum"));
         }
-        for_each_change(body, self.version, config, show).map_err(|reason| self.damaged(reason))
+        for_each_change(body, self.version, config, show).map_err(|reason| self.place().damaged(reason))
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) enum Tail {
 pub(crate) struct Position {
     /// The length to which the file is cut: the torn tail and an end record go.
     pub(crate) len: u64,
+    /// How far the file says that it was synced.
+    pub(super) durable: u64,
     /// The version of its format: what is appended is of the same.
     pub(super) version: u16,
     /// Where the last record ends that is no mark.
@@ -67,9 +69,13 @@ impl<'a> WalReader<'a> {
         }
         let durable = if tail == Tail::Sealed { walk.len } else { walk.durable.min(walk.len) };
         let version = header.version;
-        let records_end = walk.records_end as u64;
-        let position =
-            Position { len: walk.len as u64, version, records_end, marked: walk.records_end <= durable };
+        let position = Position {
+            len: walk.len as u64,
+            durable: durable as u64,
+            version,
+            records_end: walk.records_end as u64,
+            marked: walk.records_end <= durable,
+        };
         Ok(Self { path, bytes: &bytes[..walk.len], header, position, durable })
     }
 
@@ -99,9 +105,9 @@ pub(crate) struct Records<'a> {
 }
 
 impl Iterator for Records<'_> {
-    type Item = Result<Record, Error>;
+    type Item = Result<(u64, Record), Error>;
 
-    /// Yields [`Error::Damaged`] for a record whose checksum holds and whose fields do not, and then nothing more.
+    /// A record and its offset. Yields [`Error::Damaged`] for a record whose checksum holds and whose fields do not, and then nothing more.
     fn next(&mut self) -> Option<Self::Item> {
         while self.offset < self.end {
             let offset = self.offset;
@@ -114,9 +120,8 @@ impl Iterator for Records<'_> {
                         Ok((record.map_err(|reason| Bad { offset, reason })?, frame.end))
                     });
                     self.offset = decoded.as_ref().map_or(self.end, |(_, end)| *end);
-                    return Some(
-                        decoded.map(|(record, _)| record).map_err(|bad| bad.in_file(self.reader.path)),
-                    );
+                    let record = decoded.map(|(record, _)| (offset as u64, record));
+                    return Some(record.map_err(|bad| bad.in_file(self.reader.path)));
                 }
             }
         }

@@ -67,7 +67,8 @@ fn log(records: &[Record], synced: impl Fn(usize) -> bool) -> (SimStorage, WalWr
 
 fn read(bytes: &[u8], tail: Tail) -> Result<(Vec<Record>, Position), Error> {
     let reader = WalReader::open(path(), bytes, SEQUENCE, tail)?;
-    Ok((reader.records(&CONFIG).collect::<Result<_, _>>()?, reader.position()))
+    let records = reader.records(&CONFIG).map(|record| Ok(record?.1));
+    Ok((records.collect::<Result<_, _>>()?, reader.position()))
 }
 
 /// The offset where damage is reported.
@@ -240,7 +241,7 @@ fn a_follower_yields_each_record_once_and_as_soon_as_it_is_written() {
 /// The records that a follower has not yielded yet.
 fn taken(follower: &mut WalFollower, is_sealed: bool) -> Vec<Record> {
     let record = |event| match event {
-        LogEvent::Unwind { to } => Record::Unwind { to },
+        LogEvent::Unwind { to, .. } => Record::Unwind { to },
         LogEvent::Block(block) => {
             let (mut body, mut changes) = (Vec::new(), Vec::new());
             block.for_each_change(&CONFIG, &mut body, |change| changes.push(Change::from(change))).unwrap();

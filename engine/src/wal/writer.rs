@@ -72,7 +72,7 @@ impl WalWriter {
     ) -> Result<Self, Error> {
         let header = file_header(sequence, position.version).1;
         let open = || -> Result<Self, Error> {
-            let file = storage.append(path, position.len)?;
+            let file = storage.append(path, position.durable..position.len)?;
             let mut this = Self::over(path, file, header, position.len);
             (this.recorded, this.reached) = (position.records_end, position.records_end);
             this.file.sync()?;

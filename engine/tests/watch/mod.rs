@@ -70,9 +70,9 @@ impl<S: Storage, W: Watch> Storage for Watched<S, W> {
         self.watch.before(Operation::Create, path)?;
         Ok(self.file(path, self.storage.create(path)?))
     }
-    fn append(&self, path: &Path, len: u64) -> Result<Box<dyn WriteFile>, Error> {
+    fn append(&self, path: &Path, unsure: std::ops::Range<u64>) -> Result<Box<dyn WriteFile>, Error> {
         self.watch.before(Operation::Open, path)?;
-        Ok(self.file(path, self.storage.append(path, len)?))
+        Ok(self.file(path, self.storage.append(path, unsure)?))
     }
     fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, Error> {
         self.watch.before(Operation::Read, path)?;

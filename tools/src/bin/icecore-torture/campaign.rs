@@ -103,13 +103,14 @@ impl<'r> Campaign<'r> {
     fn script(&self, id: ScriptId) -> Result<(), Failure> {
         let (plan, mut random) = (Plan::of(self.control), SplitMix64::new(id.seed ^ 0x7042_7475_7265));
         let plain = Case { without: self.control, ..Case::plain(id) };
-        let run = self.rig.drive(id, None, self.control)?;
+        let mut run = self.rig.drive_followed(&plain)?;
         let script = id.script();
         self.flips(&plain, &run, plan.flips, &mut random)?;
         self.losses(Family::PowerLoss, &plain, &script, &run, plan.losses, &mut random)?;
         let calls: Vec<Class> =
             run.events.iter().map(|event| event.class).filter(|class| *class != Class::None).collect();
-        self.note(Family::Nothing, &plain, String::new(), self.rig.check_run(&plain, &run)?, None)?;
+        let verdict = self.rig.check_run(&plain, &mut run)?;
+        self.note(Family::Nothing, &plain, String::new(), verdict, None)?;
         for i in 0..plan.calls {
             if self.is_over() {
                 break;
@@ -135,7 +136,7 @@ impl<'r> Campaign<'r> {
         losses: u64,
         random: &mut SplitMix64,
     ) -> Result<(), Failure> {
-        let run = self.rig.drive(case.id, case.call, self.control)?;
+        let mut run = self.rig.drive_followed(case)?;
         if losses > 0 && how.kills() {
             let mut copy = self.rig.drive(case.id, case.call, self.control)?;
             self.rig.recover(case.id, &mut copy, self.control)?;
@@ -144,7 +145,7 @@ impl<'r> Campaign<'r> {
             self.losses(Family::ErrnoLoss, case, script, &run, losses, random)?;
         }
         let family = if how.kills() { Family::Kill } else { Family::Errno };
-        let verdict = self.rig.check_run(case, &run)?;
+        let verdict = self.rig.check_run(case, &mut run)?;
         self.note(family, case, format!("{:?}", case.call.map(|call| call.1)), verdict, Some(run.place))
     }
 
@@ -240,7 +241,11 @@ fn script_id(seed: u64, n: u64) -> ScriptId {
 
 /// Runs one case again.
 fn repeat(rig: &Rig, case: &Case) -> Result<(Verdict, Place), Failure> {
-    let mut run = rig.drive(case.id, case.call, case.without)?;
+    let mut run = if case.loss.is_none() && case.flip.is_none() {
+        rig.drive_followed(case)?
+    } else {
+        rig.drive(case.id, case.call, case.without)?
+    };
     if let Some(loss) = case.loss {
         if case.has_recovery() {
             rig.recover(case.id, &mut run, case.without)?;
@@ -251,7 +256,7 @@ fn repeat(rig: &Rig, case: &Case) -> Result<(Verdict, Place), Failure> {
         let flips = rig.check_flips(case, &run, 0, 1)?;
         flips.into_iter().next().ok_or("a flip has a verdict")?.1
     } else {
-        rig.check_run(case, &run)?
+        rig.check_run(case, &mut run)?
     };
     Ok((verdict, run.place))
 }

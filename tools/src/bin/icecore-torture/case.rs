@@ -42,7 +42,7 @@ impl SyncMode {
             // What a prune or unwinding that had nothing to do promises is nothing.
             let is_idle = script.states[floor - 1].range() == script.states[floor].range();
             match &script.ops[floor - 1] {
-                Op::Emit | Op::Merge | Op::Reindex { .. } | Op::Rebuild => {}
+                Op::Emit | Op::Merge | Op::Reindex { .. } | Op::Rebuild | Op::Checkpoint => {}
                 Op::Prune { .. } | Op::Unwind { .. } if is_idle => {}
                 Op::Commit { height, .. } => {
                     let step = *step.get_or_insert(height / script.blocks_per_step);

@@ -12,9 +12,11 @@ use clap::{Args, ValueEnum};
 use icecore::{Archive, Error, Reader, VerifyMode};
 
 use crate::case::ScriptId;
+use crate::copies;
 use crate::drive::Driver;
 use crate::examine::{Difference, examine, resembles, with_causes};
-use crate::script::Script;
+use crate::follow::{self, Follower};
+use crate::script::{Op, Script};
 
 #[derive(Args)]
 pub(crate) struct CheckArgs {
@@ -33,6 +35,9 @@ pub(crate) struct CheckArgs {
     /// The state that a reader found.
     #[arg(long)]
     pub(crate) seen: Option<usize>,
+    /// The operations before this one said that they were done.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) promised: usize,
     /// Where a recovery says which state it found.
     #[arg(long)]
     pub(crate) ack: Option<PathBuf>,
@@ -47,6 +52,8 @@ pub(crate) enum Stage {
     Writer,
     /// By a writer that only opens and closes.
     Recovery,
+    /// By a reader that goes on with it, from before the fault until the last writer is through.
+    Follower,
 }
 
 /// What was found.
@@ -126,6 +133,7 @@ pub(crate) fn run(args: &CheckArgs) {
         Stage::Reader => read(args, &script),
         Stage::Writer => write(args, &script),
         Stage::Recovery => recover(args, &script),
+        Stage::Follower => follow::until_told(&args.dir, &script),
     };
     let verdict = verdict.unwrap_or_else(|verdict| verdict);
     let state = verdict.state.map_or(String::new(), |state| state.to_string());
@@ -167,6 +175,7 @@ fn read(args: &CheckArgs, script: &Script) -> Result<Verdict, Verdict> {
     };
     let state = find(args, script, &reader, Kind::Unseen)?;
     examine(&reader, &script.states[state])?;
+    copies::examine_left(&args.dir, script, args.promised)?;
     Ok(Verdict::good(state))
 }
 
@@ -185,6 +194,8 @@ fn recover(args: &CheckArgs, script: &Script) -> Result<Verdict, Verdict> {
 
 fn write(args: &CheckArgs, script: &Script) -> Result<Verdict, Verdict> {
     let open = args.id.open_options();
+    // It may fail where the reader before did, which said so.
+    let mut follower = Follower::open(&args.dir, script).ok().flatten();
     let (archive, state) = match Archive::open(&args.dir, open) {
         Err(error) if may_be_absent(args, &error) => (None, 0),
         other => {
@@ -201,15 +212,25 @@ fn write(args: &CheckArgs, script: &Script) -> Result<Verdict, Verdict> {
     compare_with_reader(args, script, state)?;
     let mut driver = Driver::new(script, &args.dir, open, archive);
     for i in state..script.ops.len() {
+        if let Some(follower) = &mut follower {
+            follower.go_on().map_err(|verdict| at(verdict, &format!("before {}", script.ops[i])))?;
+        }
+        if matches!(script.ops[i], Op::Checkpoint) && copies::is_finished(&args.dir, i) {
+            continue;
+        }
         driver
             .step(i)
             .map_err(|difference| at(Verdict::from(difference), &format!("then {}", script.ops[i])))?;
+    }
+    if let Some(follower) = follower {
+        follower.finish()?;
     }
     let last = script.states.last().expect("a script has a last state");
     let archive = driver.into_archive().expect("the script created an archive");
     examine(archive.reader(), last)
         .map_err(|difference| at(difference.into(), "at the end of the script"))?;
     archive.close()?;
+    copies::write_to(&args.dir, script, open, |i| i < args.promised || i >= state)?;
     let reader = Reader::open(&args.dir)?;
     examine(&reader, last).map_err(|difference| at(difference.into(), "read again at the end"))?;
     let garbage = verify(args)?;

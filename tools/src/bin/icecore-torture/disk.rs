@@ -66,6 +66,7 @@ pub(crate) struct Node {
 impl Node {
     fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.unsync_from(offset);
+        self.dropped.retain(|range| range.start < offset || offset + bytes.len() < range.end);
         if self.bytes.len() < offset + bytes.len() {
             self.bytes.resize(offset + bytes.len(), 0);
         }

@@ -10,6 +10,7 @@ use clap::Args;
 use icecore::{Archive, Density, DensityRule, Error, MergeOptions, OpenOptions, ReindexRule};
 
 use crate::case::ScriptId;
+use crate::copies;
 use crate::examine::{Difference, examine, resembles, with_causes};
 use crate::model::DOMAINS;
 use crate::script::{Op, Script};
@@ -94,6 +95,9 @@ impl<'s> Driver<'s> {
             Op::Prune { before } => archive.prune(*before, &())?,
             Op::Unwind { to } => archive.unwind(*to, &())?,
             Op::Flush => archive.flush()?,
+            Op::Checkpoint => {
+                archive.checkpoint(copies::path(self.dir, i), &())?;
+            }
             Op::Create | Op::Reopen { .. } => unreachable!("`step` does these"),
         }
         Ok(())

@@ -7,8 +7,9 @@
 //!   drive ----+--> a child goes through it under `shim.c`: one call is killed, fails or is short; every change of files and
 //!                 names is traced, with what was acknowledged between them
 //!   disk          from the trace: what a power loss at any event leaves, torn and out of order
+//!   follow        beside that a child reads, from before the fault until everything was looked at
 //!   check         a child reads what was left before any writer, another opens it for writing, asks everything, goes on with
-//!                 the script to its end, asks and verifies again
+//!                 the script to its end, asks and verifies again; the checkpoints of the script likewise
 //!   controls      the same with one sync or one check taken out: that must be noticed
 //! ```
 
@@ -16,10 +17,12 @@ mod campaign;
 mod case;
 mod check;
 mod controls;
+mod copies;
 mod disk;
 mod drive;
 mod examine;
 mod flips;
+mod follow;
 mod model;
 mod report;
 mod rig;

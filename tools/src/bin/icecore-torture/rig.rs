@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -64,6 +64,8 @@ pub(crate) struct Progress {
     begun: usize,
     /// A writer found this state, so all of it is durable.
     durable: usize,
+    /// The operations before this one said that they were done.
+    promised: usize,
 }
 
 impl Progress {
@@ -73,9 +75,9 @@ impl Progress {
         let number = rest.split(' ').next().and_then(|number| number.parse::<usize>().ok());
         match (what, number) {
             ("b", Some(i)) => self.begun = i + 1,
-            ("d", Some(i)) => self.done = i.wrapping_add(1),
+            ("d", Some(i)) => (self.done, self.promised) = (i + 1, i + 1),
             ("f", Some(_)) => {}
-            ("s", Some(state)) => *self = Self { done: state, begun: state, durable: state },
+            ("s", Some(state)) => *self = Self { done: state, begun: state, durable: state, ..*self },
             _ => return Err(Verdict::new(Kind::Wrong, format!("in the process that was hit: {rest}"))),
         }
         Ok(())
@@ -91,6 +93,8 @@ pub(crate) struct Run {
     verdict: Option<Verdict>,
     /// Where the trace of a recovery begins.
     recovery: usize,
+    /// A reader that was there before.
+    follower: Option<Child>,
 }
 
 impl Rig {
@@ -122,6 +126,25 @@ impl Rig {
         control: Option<Control>,
     ) -> Result<Run, Failure> {
         let place = self.place()?;
+        self.drive_in(place, id, call, control)
+    }
+
+    /// The same beside a reader that follows until the run was looked at.
+    pub(crate) fn drive_followed(&self, case: &Case) -> Result<Run, Failure> {
+        let place = self.place()?;
+        let mut command = self.checker(Stage::Follower, case.id, &place.archive(), (0, 0), case.without);
+        let follower = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let run = self.drive_in(place, case.id, case.call, case.without)?;
+        Ok(Run { follower: Some(follower), ..run })
+    }
+
+    fn drive_in(
+        &self,
+        place: Place,
+        id: ScriptId,
+        call: Option<(How, u32)>,
+        control: Option<Control>,
+    ) -> Result<Run, Failure> {
         let mut command = self.child(control);
         command.arg("drive").arg(id.to_string()).arg(place.archive()).arg(place.ack());
         self.shim.watch(&mut command, &place.root(), &place.trace(), &place.ack(), call);
@@ -138,7 +161,7 @@ impl Rig {
             }
         }
         let recovery = events.len();
-        Ok(Run { place, events, progress, verdict, recovery })
+        Ok(Run { place, events, progress, verdict, recovery, follower: None })
     }
 
     /// Opens what a kill left for writing and closes it, watched.
@@ -161,11 +184,16 @@ impl Rig {
     }
 
     /// Looks at what a run left.
-    pub(crate) fn check_run(&self, case: &Case, run: &Run) -> Result<Verdict, Failure> {
-        if let Some(verdict) = &run.verdict {
-            return Ok(verdict.clone());
-        }
-        self.check(case, &run.place, (run.progress.done, run.progress.begun))
+    pub(crate) fn check_run(&self, case: &Case, run: &mut Run) -> Result<Verdict, Failure> {
+        let verdict = match &run.verdict {
+            Some(verdict) => verdict.clone(),
+            None => self.check(case, &run.place, run.progress.done, run.progress)?,
+        };
+        let Some(follower) = run.follower.take() else { return Ok(verdict) };
+        // This closes its input.
+        let followed = judge(&follower.wait_with_output()?);
+        // It ends at the last state, to which only a sound archive comes.
+        Ok(if verdict.kind == Kind::Good { Verdict { state: verdict.state, ..followed } } else { verdict })
     }
 
     /// Looks at what a power loss leaves after so many events.
@@ -193,7 +221,7 @@ impl Rig {
         let place = self.place()?;
         disk.power_loss(loss.image, &place.root())?;
         let lowest = case.id.sync.floor(script, progress.done).max(progress.durable);
-        Ok((self.check(case, &place, (lowest, progress.begun))?, place))
+        Ok((self.check(case, &place, lowest, progress)?, place))
     }
 
     /// Flips bits of what a whole run left: one, or as many as asked for. Returns each with its verdict.
@@ -237,6 +265,7 @@ impl Rig {
             Stage::Reader => "reader",
             Stage::Writer => "writer",
             Stage::Recovery => "recovery",
+            Stage::Follower => "follower",
         };
         command.args(["check", stage]).arg(id.to_string()).arg(dir);
         command.arg("--lowest").arg(lowest.to_string()).arg("--highest").arg(highest.to_string());
@@ -244,10 +273,19 @@ impl Rig {
     }
 
     /// First as a reader, then as a writer. What the writer finds wrong weighs more.
-    fn check(&self, case: &Case, place: &Place, states: (usize, usize)) -> Result<Verdict, Failure> {
-        let dir = place.archive();
-        let read = judge(&self.checker(Stage::Reader, case.id, &dir, states, case.without).output()?);
+    fn check(
+        &self,
+        case: &Case,
+        place: &Place,
+        lowest: usize,
+        progress: Progress,
+    ) -> Result<Verdict, Failure> {
+        let (dir, states) = (place.archive(), (lowest, progress.begun));
+        let mut command = self.checker(Stage::Reader, case.id, &dir, states, case.without);
+        command.arg("--promised").arg(progress.promised.to_string());
+        let read = judge(&command.output()?);
         let mut command = self.checker(Stage::Writer, case.id, &dir, states, case.without);
+        command.arg("--promised").arg(progress.promised.to_string());
         if let (Kind::Good, Some(seen)) = (read.kind, read.state) {
             command.arg("--seen").arg(seen.to_string());
         }

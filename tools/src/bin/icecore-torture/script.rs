@@ -30,6 +30,8 @@ pub(crate) enum Op {
         to: u64,
     },
     Flush,
+    /// A copy beside the archive.
+    Checkpoint,
     /// Open again, with or without closing before.
     Reopen {
         close: bool,
@@ -48,6 +50,7 @@ impl fmt::Display for Op {
             Self::Prune { before } => write!(f, "prune before {before}"),
             Self::Unwind { to } => write!(f, "unwind to {to}"),
             Self::Flush => f.write_str("flush"),
+            Self::Checkpoint => f.write_str("checkpoint"),
             Self::Reopen { close: true } => f.write_str("close and open"),
             Self::Reopen { close: false } => f.write_str("drop and open"),
         }
@@ -72,6 +75,7 @@ impl Op {
             | Self::Reindex { .. }
             | Self::Rebuild
             | Self::Flush
+            | Self::Checkpoint
             | Self::Reopen { .. } => {}
         }
     }
@@ -132,7 +136,7 @@ impl Writer {
         if self.is_bulk || model.head().is_none() {
             return self.commit(model);
         }
-        match self.random.below(26) {
+        match self.random.below(28) {
             0..=1 => Op::Emit,
             2..=4 => Op::Merge,
             5 => Op::Reindex { m: [1, 4, 16, 100][self.random.below(4) as usize] },
@@ -141,7 +145,8 @@ impl Writer {
             9..=11 => self.unwind(model, 4),
             12..=14 => self.unwind(model, usize::MAX),
             15 => Op::Flush,
-            16..=17 => Op::Reopen { close: self.random.below(2) == 0 },
+            16..=17 => Op::Checkpoint,
+            18..=19 => Op::Reopen { close: self.random.below(2) == 0 },
             _ => self.commit(model),
         }
     }
@@ -182,12 +187,20 @@ impl Writer {
 
     fn prune(&mut self, model: &Model) -> Op {
         let blocks: Vec<u64> = model.blocks().collect();
-        Op::Prune { before: blocks[self.random.below(blocks.len() as u64) as usize / 2] }
+        let before = blocks[self.random.below(blocks.len() as u64) as usize / 2];
+        Op::Prune { before: self.between(before, model) }
     }
 
     /// Back to one of the last `depth` blocks.
     fn unwind(&mut self, model: &Model, depth: usize) -> Op {
         let blocks: Vec<u64> = model.blocks().rev().take(depth).collect();
-        Op::Unwind { to: blocks[self.random.below(blocks.len() as u64) as usize] }
+        let to = blocks[self.random.below(blocks.len() as u64) as usize];
+        Op::Unwind { to: self.between(to, model) }
+    }
+
+    /// A block, or a height between it and the next one.
+    fn between(&mut self, block: u64, model: &Model) -> u64 {
+        let next = model.blocks().find(|next| *next > block).unwrap_or(block + 1);
+        block + self.random.below(next - block)
     }
 }

@@ -57,8 +57,8 @@ impl Storage for CountingStorage {
         Ok(self.file(OsStorage.create(path)?))
     }
 
-    fn append(&self, path: &Path, len: u64) -> Result<Box<dyn WriteFile>, Error> {
-        Ok(self.file(OsStorage.append(path, len)?))
+    fn append(&self, path: &Path, unsure: std::ops::Range<u64>) -> Result<Box<dyn WriteFile>, Error> {
+        Ok(self.file(OsStorage.append(path, unsure)?))
     }
 
     fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, Error> {
