@@ -293,6 +293,7 @@ impl Reader {
     /// One filter page per segment; for each segment that has the key, an index page and the pages of its versions.
     pub fn history(&self, domain: &str, key: &[u8]) -> Result<Vec<Change>, Error> {
         let version = self.shared.version();
+        version.check_head()?;
         let domain = self.shared.directory.domain_of(domain, [key])?;
         let found = version.history(domain, key, self.shared.counters.mine())?;
         Ok(found.into_iter().map(|(block, value)| Change { block, value }).collect())

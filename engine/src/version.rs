@@ -91,9 +91,9 @@ impl Version {
 
     /// The heights that can be read, both inside; `None` before the first block.
     pub(crate) fn range(&self) -> Option<(BlockNumber, BlockNumber)> {
-        let head = self.head?;
-        // Pruning may have named a height above a block whose state it kept, and unwinding may have gone back to that block.
-        Some((self.first?.min(head), head))
+        let (first, head) = (self.first?, self.head?);
+        // With a log that cannot be read, all that was not pruned may be in it.
+        (self.log_fault.is_none() || first <= head).then_some((first.min(head), head))
     }
 
     /// Checks that the newest block is known.
@@ -106,9 +106,8 @@ impl Version {
     /// # Errors
     /// [`Error::OutOfRange`] with the heights that can.
     pub(crate) fn check(&self, asked: BlockNumber) -> Result<(), Error> {
-        if let Some(fault) =
-            self.log_fault.as_ref().filter(|_| self.emitted_head.is_none_or(|emitted| emitted < asked))
-        {
+        let may_be_in_log = self.range().is_none_or(|(_, head)| head < asked);
+        if let Some(fault) = self.log_fault.as_ref().filter(|_| may_be_in_log) {
             return Err(fault.error());
         }
         match self.range() {

@@ -267,6 +267,22 @@ fn a_damaged_log_fails_what_needs_it_and_no_other() {
     );
     assert_eq!(reader.stats().problems.len(), 1);
     assert!(!reader.segments().is_empty());
+    // The newest versions of any key may be in the log.
+    assert_eq!(reader.history("kv", b"a").unwrap_err().kind(), ErrorKind::Corrupt);
+    // Where all that was kept is in the log, nothing can be read, and nothing is made up.
+    let disk = disk.kill_clone();
+    disk.corrupt(&logs[0].0, 70, 0x10);
+    let archive = open(&disk, Durability::Block);
+    archive.prune(29, &()).unwrap();
+    archive.close().unwrap();
+    let log =
+        disk.files().into_iter().rfind(|(path, _)| path.extension().is_some_and(|e| e == "wal")).unwrap();
+    disk.corrupt(&log.0, 70, 0x10);
+    let reader = Reader::open_with(storage(&disk), PATH).unwrap();
+    assert_eq!(reader.range(), None);
+    for at in [0, emitted, 28, 29, 30] {
+        assert_eq!(reader.at(at).err().unwrap().kind(), ErrorKind::Corrupt, "{at}");
+    }
 }
 
 #[test]
