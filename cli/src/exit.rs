@@ -194,6 +194,9 @@ fn remedy(error: &Error) -> &'static str {
         Error::NotAnArchive { .. } => {
             "check the path; `icecore create DIR --domain NAME` makes an archive, and so does `icecore ingest --create`"
         }
+        Error::Unfinished { .. } => {
+            "give the `icecore checkpoint` that makes it again: it begins anew; or remove the directory"
+        }
         Error::Exists { .. } => "choose another directory; `icecore ingest` adds to an archive that is there",
         Error::NotRising { .. } => "heights rise strictly; `icecore unwind DIR --to N` takes blocks back",
         Error::UnknownDomain { .. } => {

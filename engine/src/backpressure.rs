@@ -41,6 +41,10 @@ impl Waiting {
     }
 }
 
+/// Segments of all domains together that may wait for a merge, also while a long one is under way: with hundreds of domains the
+/// system runs out of mappings before any of them has many.
+const TOTAL_SURPLUS_MAX: usize = 4096;
+
 /// How often a commit looks again whether whoever changes files is done.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -94,7 +98,7 @@ impl Core {
     /// Whether so many segments wait for a merge that commits wait too.
     pub(crate) fn merging_lags(&self, state: &State) -> bool {
         self.options.maintenance == Maintenance::Background
-            && state.merge_backlog > SURPLUS_MAX
+            && (state.merge_backlog > SURPLUS_MAX || state.total_backlog > TOTAL_SURPLUS_MAX)
             && [MaintenanceTask::Emission, MaintenanceTask::Merge]
                 .into_iter()
                 .all(|task| self.shared.failures.get(task).is_none())

@@ -20,6 +20,7 @@ use crate::observer::Observer;
 use crate::reader::Reader;
 use crate::recovery;
 use crate::storage::{ReadFile, Storage};
+use crate::wal::{Tail, WalReader, WalWriter};
 
 /// Bytes read and written at once where a file is copied.
 const COPY_BUFFER: usize = 1 << 20;
@@ -225,6 +226,7 @@ impl Checkpoint<'_> {
                 self.storage.remove(&wal.join(name))?;
             }
         }
+        let manifest = Manifest { wal_reached: self.check_log(manifest)?, ..manifest.clone() };
         self.storage.sync_dir(&wal)?;
         self.storage.sync_dir(self.copy)?;
         manifest.store(&**self.storage, self.copy)?;
@@ -245,6 +247,34 @@ impl Checkpoint<'_> {
             *bytes += len;
         }
         Ok(report)
+    }
+}
+
+impl Checkpoint<'_> {
+    /// Checks the log of the copy, and marks in its last file that all of it is durable. Returns where its last record ends.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]: a copy that is no whole archive is not finished.
+    fn check_log(&self, manifest: &Manifest) -> Result<u64, Error> {
+        let mut end = None;
+        for sequence in manifest.wal_first..=manifest.wal_last {
+            let path = layout::wal_file(self.copy, sequence);
+            let bytes = self.storage.read(&path)?.ok_or_else(|| Error::Missing { path: path.clone() })?;
+            let tail = if sequence == manifest.wal_last { Tail::Open } else { Tail::Sealed };
+            let reader = WalReader::open(&path, &bytes, sequence, tail)?;
+            reader.records(&manifest.config).try_for_each(|record| record.map(drop))?;
+            end = Some(reader.position());
+        }
+        let end = end.expect("a log has a last file");
+        manifest.check_log_end(self.copy, end.records_end)?;
+        WalWriter::resume(
+            &**self.storage,
+            &layout::wal_file(self.copy, manifest.wal_last),
+            manifest.wal_last,
+            end,
+        )?
+        .settle()?;
+        Ok(end.records_end)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::error::{Error, Poison};
 use crate::live::{LiveFile, LiveSegment};
 use crate::log::{Log, NextFile};
 use crate::manifest::Manifest;
-use crate::merge::backlog;
+use crate::merge::{backlog, total_backlog};
 use crate::observer::Observer;
 use crate::options::OpenOptions;
 use crate::reader::Shared;
@@ -52,6 +52,8 @@ pub(crate) struct State {
     pub(crate) emission_wanted: bool,
     /// The most segments of a domain that merging would do away with, as of the last change of files.
     pub(crate) merge_backlog: usize,
+    /// See [`total_backlog`].
+    pub(crate) total_backlog: usize,
     /// Steps before this one are in the hands of long work: nothing else merges them.
     pub(crate) merging_from: Step,
 }
@@ -69,6 +71,7 @@ impl State {
             emission_attempts: 0,
             emission_wanted: false,
             merge_backlog: 0,
+            total_backlog: 0,
             merging_from: Step(0),
         }
     }
@@ -188,6 +191,7 @@ impl Core {
             segment.retire_unless_named(&version);
         }
         state.merge_backlog = backlog(&version, state, self.options.merge_span_max);
+        state.total_backlog = total_backlog(&version, state, self.options.merge_span_max);
         self.shared.install(version);
         self.changed.notify_all();
         Ok(())

@@ -51,6 +51,8 @@ impl Follower {
         let mut follower = Self { directory: directory.clone(), manifest, manifest_file, log: None, heights };
         let nothing = follower.empty_version();
         let version = follower.catch_up(&nothing)?;
+        // In parallel, because each waits for the first and the last pages of three files.
+        version.segments.par_iter().flatten().for_each(|segment| segment.open_if_large());
         Ok((directory, follower, version))
     }
 
@@ -143,8 +145,6 @@ impl Follower {
             let segment = self.hold(&known[domain], record, &mut held);
             held.segments[domain].push(segment);
         }
-        // In parallel, because each waits for the first and the last pages of three files.
-        held.fresh.par_iter().for_each(|segment| segment.open_if_large());
         held
     }
 

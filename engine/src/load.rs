@@ -84,7 +84,7 @@ impl Version {
 
     /// The keys that a scan of a whole domain passes, those of several tables and segments counted as often.
     fn keys_to_pass(&self, domain: DomainId, at: BlockNumber) -> Result<u64, Error> {
-        let mut keys = self.memory()?.iter().map(|table| table.keys(domain).len() as u64).sum();
+        let mut keys = self.memory_up_to(at)?.iter().map(|table| table.keys(domain).len() as u64).sum();
         for segment in self.domain(domain).iter().filter(|segment| segment.blocks.0 <= at) {
             keys += segment.summary()?.keys;
         }

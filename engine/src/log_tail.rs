@@ -60,6 +60,9 @@ impl LogTail {
 
     /// The newest version of `key` at or below `at`.
     pub(crate) fn find(&self, domain: DomainId, key: &[u8], at: BlockNumber) -> Result<Option<Found>, Error> {
+        if self.up_to(at).is_empty() {
+            return Ok(None);
+        }
         if let Some(blocks) = self.blocks_with(domain, key, at) {
             return blocks
                 .map(|block| self.version_in(block, domain, key))

@@ -600,6 +600,8 @@ mod tests {
         let manifest = Manifest::new(Options::new().domain("kv").into_config().unwrap());
         let bytes = manifest.encode();
         let mut body = bytes[HEAD_LEN..bytes.len() - SUM_LEN].to_vec();
+        // How far the log was synced stands before the number of segments, the last byte.
+        assert_eq!(body.remove(body.len() - 2), 0);
         // The length of keys stands last of what a domain has: at 14 for `_roots`, at 19 for `kv`.
         assert_eq!((body.remove(19), body.remove(14)), (0, 0));
         assert_eq!(Manifest::decode(&frame(2, &body), Path::new("M")).unwrap(), manifest);

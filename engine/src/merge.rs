@@ -133,6 +133,12 @@ pub(crate) fn backlog(version: &Version, state: &State, span_max: u64) -> usize 
     version.segments.iter().map(|segments| surplus(&pieces(segments), bounds)).max().unwrap_or(0)
 }
 
+/// The segments of all domains together that merging would do away with, a long merge under way or not.
+pub(crate) fn total_backlog(version: &Version, state: &State, span_max: u64) -> usize {
+    let bounds = Bounds { from: Step(0), ..bounds_of(state, span_max) };
+    version.segments.iter().map(|segments| surplus(&pieces(segments), bounds)).sum()
+}
+
 fn bounds_of(state: &State, span_max: u64) -> Bounds {
     let (from, emitted_to) = (state.merging_from, state.manifest.emitted_to);
     Bounds { from, emitted_to, span_max, room: u64::MAX }

@@ -147,7 +147,7 @@ impl<'v> Entries<'v> {
                 sources.push(Source::segment(segment, range.clone())?);
             }
         }
-        sources.extend(version.memory()?.iter().map(|table| Source::table(table, range.clone())));
+        sources.extend(version.memory_up_to(at)?.iter().map(|table| Source::table(table, range.clone())));
         for source in &mut sources {
             source.advance()?;
         }

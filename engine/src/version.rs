@@ -76,6 +76,14 @@ impl Version {
         self.log.as_ref().map_or(Ok(&self.tables[..]), |log| log.tables())
     }
 
+    /// The same of those at or below `at`: none, and nothing is read for it, where all are above.
+    pub(crate) fn memory_up_to(&self, at: BlockNumber) -> Result<&[Arc<StepTable>], Error> {
+        match &self.log {
+            Some(log) if log.newest_block(at).is_none() => Ok(&[]),
+            _ => self.memory(),
+        }
+    }
+
     /// The newest version of a key at or below `at` among the blocks that are in no segment.
     pub(crate) fn find_in_memory(
         &self,

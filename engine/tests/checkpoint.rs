@@ -123,6 +123,35 @@ fn a_damaged_archive_is_not_copied_without_a_word() {
     assert!(matches!(Reader::open_with(storage(&disk), COPY), Err(Error::Unfinished { .. })));
 }
 
+#[test]
+fn a_copy_of_a_damaged_log_is_not_finished() {
+    let (disk, archive, _) = sample();
+    archive.close().unwrap();
+    let log =
+        disk.files().into_iter().rfind(|(path, _)| path.extension().is_some_and(|e| e == "wal")).unwrap();
+    disk.corrupt(&log.0, 80, 0x10);
+    let reader = Reader::open_with(storage(&disk), PATH).unwrap();
+    assert_eq!(reader.checkpoint(COPY, &()).unwrap_err().kind(), icecore::ErrorKind::Corrupt);
+    assert!(matches!(Reader::open_with(storage(&disk), COPY), Err(Error::Unfinished { .. })));
+}
+
+#[test]
+fn a_copy_that_is_cut_later_is_known_to_be() {
+    let (disk, archive, oracle) = sample();
+    archive.checkpoint(COPY, &()).unwrap();
+    let (log, len) = disk.files().into_iter().rfind(|(path, _)| path.starts_with("/copy/wal")).unwrap();
+    for cut in [40, 100, len - 64] {
+        let disk = disk.kill_clone();
+        disk.truncate(&log, len - cut);
+        let report = verify_with(storage(&disk), COPY, VerifyMode::Fast, &()).unwrap();
+        assert!(!report.problems.is_empty(), "cut by {cut}");
+        assert!(Reader::open_with(storage(&disk), COPY).unwrap().latest().is_err());
+    }
+    let report = verify_with(storage(&disk), COPY, VerifyMode::Fast, &()).unwrap();
+    assert!(report.log_tail.is_none(), "all of it is marked: {report:?}");
+    oracle.check(&Reader::open_with(storage(&disk), COPY).unwrap());
+}
+
 /// Blocks whose content follows from their height, so that a copy can be checked without the writer.
 fn write(archive: &Archive, height: u64) {
     let mut block = archive.begin(height).unwrap();

@@ -355,7 +355,7 @@ fn a_writer_is_told_when_the_background_thread_fails() {
         let disk = SimStorage::new();
         let storage: Arc<dyn Storage> = Arc::new(Troubled(disk.clone(), trouble));
         let archive = Archive::create_with(storage, PATH, options(), OpenOptions::new()).unwrap();
-        let refused = (FIRST..200).find_map(|height| write(&archive, height, 0).err());
+        let refused = (FIRST..1000).find_map(|height| write(&archive, height, 0).err());
         let head = archive.reader().head().unwrap();
         check_view(&archive.reader().latest().unwrap());
         if trouble == Trouble::Panic {
@@ -422,7 +422,10 @@ fn commits_do_not_wait_for_a_merge() {
         (0..keys).for_each(|i| block.put("d", &key(i), &height.to_be_bytes()).unwrap());
         block.commit().unwrap();
     };
-    (2..5).for_each(|height| write(&archive, height, if height < 4 { LARGE } else { 1 }));
+    for height in 2..5 {
+        write(&archive, height, if height < 4 { LARGE } else { 1 });
+        archive.emit().unwrap();
+    }
     archive.close().unwrap();
 
     let archive = Archive::open_with(storage, PATH, OpenOptions::new()).unwrap();

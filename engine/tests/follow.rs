@@ -258,6 +258,15 @@ fn a_damaged_log_fails_what_needs_it_and_no_other() {
     assert_eq!(reader.latest().err().unwrap().kind(), ErrorKind::Corrupt);
     let emitted = reader.head().unwrap();
     assert!(emitted < 29);
+    // A reader that was opened before the damage does not need the log for what is in segments.
+    disk.corrupt(&logs[0].0, 70, 0x10);
+    let opened = Reader::open_with(storage(&disk), PATH).unwrap();
+    let last = logs.last().unwrap();
+    disk.corrupt(&last.0, last.1 / 2, 0x10);
+    oracle.unwind(emitted);
+    oracle.check_view(&opened.at(emitted).unwrap(), &oracle.keys(), emitted);
+    disk.corrupt(&last.0, last.1 / 2, 0x10);
+    disk.corrupt(&logs[0].0, 70, 0x10);
     oracle.unwind(emitted);
     oracle.check_view(&reader.at(emitted).unwrap(), &oracle.keys(), emitted);
     assert_eq!(

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::{Address, BALANCE, CODE, Changes, Format, Given, NONCE, STORAGE};
 use crate::encoding::{quantity, quoted, unhex};
 use crate::json;
 
-/// Other fields may stand beside these: data sets add counts and hashes.
+/// Other fields may stand beside those of a change: data sets add counts and hashes.
 #[derive(Deserialize)]
 #[serde(expecting = "an object")]
 struct Line<'a> {
@@ -38,15 +39,25 @@ pub(crate) struct EthChanges;
 
 impl Format for EthChanges {
     fn read(&mut self, line: &[u8], changes: &mut Changes) -> Result<u64, String> {
-        let line: Line = serde_json::from_slice(line).map_err(|error| json::reason(&error))?;
+        let text = line;
+        let line: Line = serde_json::from_slice(text).map_err(|error| json::reason(&error))?;
         if line.address.is_none() && line.field.is_none() && matches!(line.value, Given::Missing) {
-            return Ok(line.block);
+            // Seldom, so that it may be read once more.
+            let fields: Map<String, Value> =
+                serde_json::from_slice(text).map_err(|error| json::reason(&error))?;
+            let other = fields.keys().find(|name| *name != "block");
+            let Some(other) = other else { return Ok(line.block) };
+            return Err(format!("the line has {} and no change: it is not of this format", quoted(other)));
         }
         let address = address(line.address.as_deref().ok_or("\"address\" is missing")?)?;
         let field = line.field.ok_or("\"field\" is missing")?;
         let value = line.value.value()?;
-        if line.slot.is_some() != (field == Field::Storage) {
-            return Err("\"slot\" belongs to the field storage and to no other".to_owned());
+        match (&line.slot, field) {
+            (None, Field::Storage) => return Err("\"slot\" is missing, the field storage has one".to_owned()),
+            (Some(_), Field::Balance | Field::Nonce | Field::Code) => {
+                return Err("\"slot\" belongs to the field storage and to no other".to_owned());
+            }
+            _ => {}
         }
         match field {
             Field::Balance => changes.push(BALANCE, &address, value.map(number).transpose()?.as_deref()),
@@ -117,6 +128,15 @@ mod tests {
         EthChanges.read(format!("{{\"block\":1,{rest}}}").as_bytes(), &mut changes)?;
         let (domain, key, value) = changes.iter().next().ok_or("no change")?;
         Ok((domain, key.to_vec(), value.map(<[u8]>::to_vec)))
+    }
+
+    #[test]
+    fn a_line_of_another_format_is_no_empty_block() {
+        let read = |line: &str| EthChanges.read(line.as_bytes(), &mut Changes::default());
+        assert_eq!(read(r#"{"block":5}"#), Ok(5));
+        for line in [r#"{"block":5,"foo":1}"#, r#"{"block":5,"response":{"result":[]}}"#] {
+            assert!(read(line).unwrap_err().contains("not of this format"), "{line}");
+        }
     }
 
     #[test]

@@ -139,9 +139,10 @@ impl WalFollower {
         self.seen.records_end
     }
 
-    /// Whether the file changed since it was last read.
+    /// Whether the file may have changed since it was last read. A torn tail may have been replaced by a record of its length.
     pub(crate) fn has_news(&self) -> Result<bool, Error> {
-        Ok(self.file.len()? != self.len)
+        let is_torn = self.seen.end < self.len && !self.seen.ended;
+        Ok(is_torn || self.file.len()? != self.len)
     }
 
     /// Reads on from where the last call ended. `is_sealed`: the manifest names a successor, so the file must be whole.
@@ -172,7 +173,8 @@ impl WalFollower {
 
     fn look(&mut self, is_sealed: bool, events: &mut Vec<LogEvent>) -> Result<Result<Seen, Bad>, Error> {
         self.len = self.file.len()?;
-        let (mut seen, mut bad) = (self.seen, None);
+        // The next writer goes on in the place of an end record that no manifest made the file's last word.
+        let (mut seen, mut bad) = (Seen { ended: false, ..self.seen }, None);
         // Where each event's record begins and ends.
         let mut places = Vec::new();
         let mut window = Window { start: 0, bytes: Vec::new() };

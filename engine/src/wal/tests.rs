@@ -238,6 +238,39 @@ fn a_follower_yields_each_record_once_and_as_soon_as_it_is_written() {
     }
 }
 
+#[test]
+fn a_follower_goes_on_where_a_writer_goes_on_in_the_place_of_an_end() {
+    let records = blocks(6);
+    let (disk, writer) = log(&records[..3], |_| true);
+    let mut follower = WalFollower::open(&disk, &CONFIG, path(), SEQUENCE).unwrap().unwrap();
+    writer.seal().unwrap();
+    // Killed before the manifest named a next file.
+    assert_eq!(taken(&mut follower, false), records[..3]);
+    let (_, position) = read(&disk.bytes(path()), Tail::Open).unwrap();
+    let mut writer = WalWriter::resume(&disk, path(), SEQUENCE, position).unwrap();
+    for record in &records[3..] {
+        append(&mut writer, record).unwrap();
+        assert!(follower.has_news().unwrap());
+        assert_eq!(taken(&mut follower, false), std::slice::from_ref(record));
+    }
+}
+
+#[test]
+fn a_follower_sees_a_record_that_takes_the_place_of_a_torn_one_of_its_length() {
+    let (disk, mut writer) = log(&blocks(3)[..2], |_| true);
+    append(&mut writer, &block(7)).unwrap();
+    drop(writer);
+    let at = disk.bytes(path()).len() as u64 - 1;
+    disk.corrupt(path(), at, 1);
+    let mut follower = WalFollower::open(&disk, &CONFIG, path(), SEQUENCE).unwrap().unwrap();
+    assert_eq!(taken(&mut follower, false), blocks(3)[..2]);
+    let (_, position) = read(&disk.bytes(path()), Tail::Open).unwrap();
+    let mut writer = WalWriter::resume(&disk, path(), SEQUENCE, position).unwrap();
+    append(&mut writer, &block(7)).unwrap();
+    assert!(follower.has_news().unwrap());
+    assert_eq!(taken(&mut follower, false), [block(7)]);
+}
+
 /// The records that a follower has not yielded yet.
 fn taken(follower: &mut WalFollower, is_sealed: bool) -> Vec<Record> {
     let record = |event| match event {
