@@ -197,9 +197,11 @@ impl Archive {
         self.reader.checkpoint(copy, observer)
     }
 
-    /// Stops background work, syncs, and says what failed. Dropping an archive does the same in silence.
+    /// Stops background work, emits the steps that are ready, syncs, and says what failed. An emission that fails is no failure of
+    /// this: its blocks stay in the log. Dropping an archive does the same in silence, and emits nothing.
     pub fn close(mut self) -> Result<(), Error> {
         self.background = None;
+        let _ = self.core.attempt_emission(&self.core.begin_file_work(), &());
         self.core.close()
     }
 }

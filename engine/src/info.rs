@@ -44,6 +44,15 @@ pub struct SegmentInfo {
     pub problem: Option<String>,
 }
 
+/// Why a file cannot be used.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    /// The error and all that caused it, in one line.
+    pub(crate) line: String,
+    /// Whether the file is not there: where a newer manifest does not name it, that is no damage.
+    pub(crate) is_missing: bool,
+}
+
 impl SegmentInfo {
     pub(crate) fn new(config: &Config, segment: &LiveSegment, is_stale: bool) -> Self {
         let record = &segment.record;

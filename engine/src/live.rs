@@ -23,6 +23,7 @@ use icecore_segments::{Segment, SegmentSummary, Value};
 use parking_lot::Mutex;
 
 use crate::error::{Error, one_line};
+use crate::info::Problem;
 use crate::layout;
 use crate::manifest::SegmentRecord;
 use crate::options::Config;
@@ -163,15 +164,6 @@ impl<T: FileView> OpenFile<T> {
         }
         Ok(Self { view, path: path.to_owned() })
     }
-}
-
-/// Why a file cannot be used.
-#[derive(Clone, Debug)]
-pub(crate) struct Problem {
-    /// The error and all that caused it, in one line.
-    pub(crate) line: String,
-    /// Whether the file is not there: where a newer manifest does not name it, that is no damage.
-    pub(crate) is_missing: bool,
 }
 
 /// A file that a manifest names.

@@ -388,7 +388,7 @@ fn the_figures_of_many_files_are_those_of_the_files_there_are() {
         assert!(figures[&format!("many files, {what}: memory")] > 1.0);
     }
     assert!(figures["a step of one block, two domains: syncs"] >= 2.0, "the log and the manifest at least");
-    assert!(figures["a step of one block, two domains: manifests"] >= 1.0);
+    assert!(figures["a step of one block, two domains: manifests"] > 0.0);
     assert!(figures["steps of 8 blocks at full speed: files when all is merged"] >= 9.0);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "the archives are removed again");
 }

@@ -172,7 +172,7 @@ mod tests {
             (format!(r#""address":"{A}","field":"nonce","value":"1""#), "does not begin with 0x"),
             (format!(r#""address":"{A}","field":"nonce","value":1"#), "expected a string"),
             (format!(r#""address":"{A}","field":"code","value":"0x1""#), "odd number"),
-            (format!(r#""address":"{A}","field":"storage","value":"0x1""#), "\"slot\" belongs"),
+            (format!(r#""address":"{A}","field":"storage","value":"0x1""#), "\"slot\" is missing"),
             (format!(r#""address":"{A}","field":"nonce","slot":"0x1","value":"0x1""#), "\"slot\" belongs"),
         ] {
             let told = read(&rest).unwrap_err();

@@ -62,7 +62,8 @@ fn files(dir: &Path) -> Vec<(String, u64)> {
         for entry in fs::read_dir(folder).expect("an archive can be listed") {
             let entry = entry.expect("an archive can be listed");
             let metadata = entry.metadata().expect("a file has a length");
-            if metadata.is_file() && metadata.len() > 0 {
+            // The reserve holds nothing but its place.
+            if metadata.is_file() && metadata.len() > 0 && entry.file_name() != "RESERVE" {
                 files.push((format!("{prefix}{}", entry.file_name().to_string_lossy()), metadata.len()));
             }
         }
