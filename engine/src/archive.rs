@@ -201,6 +201,7 @@ impl Archive {
     /// this: its blocks stay in the log. Dropping an archive does the same in silence, and emits nothing.
     pub fn close(mut self) -> Result<(), Error> {
         self.background = None;
+        self.core.state.lock().check_poison()?;
         let _ = self.core.attempt_emission(&self.core.begin_file_work(), &());
         self.core.close()
     }

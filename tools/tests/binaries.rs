@@ -89,6 +89,7 @@ fn archive(dir: &Path) {
             block.put("names", &[name], b"v").unwrap();
         }
         block.commit().unwrap();
+        archive.emit().unwrap();
     }
     archive.close().unwrap();
 }
