@@ -46,7 +46,7 @@ impl Plan {
         if self.misses { 2 } else { 1 }
     }
 
-    /// How many measurements [`file`] takes: keys and floor, the densities, and for each its modes.
+    /// How many measurements [`file()`] takes: keys and floor, the densities, and for each its modes.
     pub(crate) fn measurements(&self) -> usize {
         2 + self.densities.len() * (1 + self.modes.len() * self.kinds())
     }
