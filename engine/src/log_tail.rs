@@ -93,9 +93,11 @@ impl LogTail {
         let is_early = self.tables.get().is_none()
             && self.lookups.fetch_add(1, Ordering::Relaxed) < LOOKUPS_MAX
             && self.config.declared_domain(domain).is_some();
-        let fingerprint = fingerprint(domain.0, key);
-        let blocks = self.up_to(at).iter().rev().map(|block| &**block);
-        is_early.then(|| blocks.filter(move |block| block.may_have(fingerprint)))
+        is_early.then(|| {
+            let fingerprint = fingerprint(domain.0, key);
+            let blocks = self.up_to(at).iter().rev().map(|block| &**block);
+            blocks.filter(move |block| block.may_have(fingerprint))
+        })
     }
 
     /// The version of a key that a block wrote.
