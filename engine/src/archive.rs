@@ -7,20 +7,20 @@ use std::sync::Arc;
 use icecore_hot::Root;
 use icecore_segments::step::BlockNumber;
 
-use crate::background::Background;
 use crate::block::BlockWriter;
-use crate::checkpoint::CheckpointReport;
-use crate::core::Core;
 use crate::error::Error;
+use crate::maintain::background::Background;
+use crate::maintain::checkpoint::CheckpointReport;
+use crate::maintain::merge::MergeOptions;
+use crate::maintain::reindex::{ReindexPlan, ReindexRule};
 use crate::manifest::DensityRule;
-use crate::merge::MergeOptions;
-use crate::observer::Observer;
 use crate::options::{Maintenance, OpenOptions, Options};
+use crate::progress::Observer;
 use crate::reader::{Change, Reader, View};
-use crate::recovery;
-use crate::reindex::{ReindexPlan, ReindexRule};
 use crate::storage::Storage;
 use crate::storage::os::OsStorage;
+use crate::write::recovery;
+use crate::write::writer::Core;
 
 /// An archive open for writing. Holds its lock until it is dropped. All methods take `&self`: commits, reads and
 /// changes of files may come from several threads.

@@ -7,14 +7,14 @@ use icecore_hot::Root;
 use icecore_segments::step::{BlockNumber, Step};
 use icecore_segments::{KEY_LEN_MAX, VALUE_LEN_MAX};
 
-use crate::core::{Core, State};
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::nodes::NodeVersion;
+use crate::memtable::node_key::NodeVersion;
+use crate::memtable::step_table::{StepTable, add_block};
 use crate::options::Durability;
-use crate::table::{StepTable, add_block};
-use crate::version::Version;
+use crate::read::read_state::Version;
 use crate::wal::{BODY_LEN_MAX, ChangeRef, RecordRef};
+use crate::write::writer::{Core, State};
 
 /// One change: ranges of the writer's byte arena.
 #[derive(Clone)]

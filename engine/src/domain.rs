@@ -33,7 +33,7 @@ impl DomainId {
 /// The name of [`DomainId::ROOTS`] in file names. The underscore keeps it apart from declared names.
 pub(crate) const ROOTS_NAME: &str = "_roots";
 
-/// The name of the domain of [`nodes`](crate::nodes).
+/// The name of the domain of [`nodes`](crate::memtable::node_key).
 pub(crate) const NODES_NAME: &str = "_nodes";
 
 /// The key of a block in the domain of roots: big-endian, so that keys order like heights.
@@ -55,7 +55,7 @@ pub(crate) fn root_height(key: &[u8]) -> Option<BlockNumber> {
 pub(crate) struct RootRow {
     /// The root of the state after the block.
     pub(crate) root: Root,
-    /// The digest of its changes, see [`compare`](crate::compare); `None` in rows of earlier versions.
+    /// The digest of its changes, see [`compare`](crate::write::compare); `None` in rows of earlier versions.
     pub(crate) changes: Option<Checksum>,
 }
 

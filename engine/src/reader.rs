@@ -18,15 +18,15 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use crate::domain::{Domain, DomainId, RootRow, root_height, root_key};
 use crate::error::{Error, one_line};
 use crate::failures::Failures;
-use crate::follow::Follower;
-use crate::info::{Problem, SegmentInfo};
-use crate::live::Directory;
-use crate::read::Origin;
-use crate::scan::{Entries, Scan};
+use crate::read::follow::Follower;
+use crate::read::get::Origin;
+use crate::read::read_state::Version;
+use crate::read::scan::{Entries, Scan};
+use crate::segment::info::{Problem, SegmentInfo};
+use crate::segment::live::Directory;
 use crate::stats::{Counters, Stats};
 use crate::storage::Storage;
 use crate::storage::os::OsStorage;
-use crate::version::Version;
 
 /// Between two looks of a reader that waits for a writer of another process: at first, and in the end.
 const PAUSE_MIN: Duration = Duration::from_micros(100);

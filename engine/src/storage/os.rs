@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::{Access, DirLock, Mapping, ReadFile, SpoolFile, Storage, WriteFile};
 use crate::error::{Error, Operation};
-use crate::layout::LOCK;
+use crate::storage::layout::LOCK;
 
 /// How often a lock that is held is tried, and how long to wait in between.
 const LOCK_TRIES: u32 = 5;

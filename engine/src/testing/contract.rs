@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use crate::error::{Error, Operation};
-use crate::layout::LOCK;
+use crate::storage::layout::LOCK;
 use crate::storage::{Access, Storage, WriteFile};
 
 /// Tries every promise of [`Storage`] in an existing, empty directory.

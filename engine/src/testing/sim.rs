@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 
 use super::disk::{Disk, Entry, Fault, Film, Node, Outcome};
 use crate::error::{Error, Operation};
-use crate::layout::LOCK;
+use crate::storage::layout::LOCK;
 use crate::storage::{Access, DirLock, Mapping, ReadFile, SpoolFile, Storage, WriteFile};
 
 /// What a file collects before it pushes to the simulated system: small, so that a test sees many write operations.

@@ -43,6 +43,7 @@
 
 mod follower;
 mod heights;
+pub(crate) mod log;
 mod reader;
 mod record;
 mod writer;

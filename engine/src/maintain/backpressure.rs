@@ -1,0 +1,125 @@
+//! Back-pressure: a commit waits while files do not keep up with it.
+//!
+//! Two things may lag. Steps that wait for emission take memory; segments that wait for a merge take files, mappings and a
+//! filter probe each. A commit waits for the first always, for the second only while merging makes progress.
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::failures::MaintenanceTask;
+use crate::maintain::merge::SURPLUS_MAX;
+use crate::options::Maintenance;
+use crate::write::writer::{Core, State};
+
+/// Complete steps that may wait for emission: so many of any size, and more while they are small together.
+const STEPS_MAX: u64 = 4;
+const SMALL_STEPS_MAX: u64 = 64;
+const SMALL_STEPS_BYTES: u64 = 16 << 20;
+
+/// Complete steps wait until they have so many blocks or bytes together, so that steps of a block or two share the syncs and
+/// the manifest of an emission.
+const EMISSION_BLOCKS_MIN: u64 = 16;
+const EMISSION_BYTES_MIN: u64 = 1 << 20;
+
+/// Complete steps that have left the reorg window and are in memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waiting {
+    steps: u64,
+    blocks: u64,
+    bytes: u64,
+}
+
+impl Waiting {
+    /// Whether they are worth an emission of their own.
+    fn is_worth_emitting(self) -> bool {
+        self.blocks >= EMISSION_BLOCKS_MIN || self.bytes >= EMISSION_BYTES_MIN
+    }
+
+    /// Whether they take too much memory.
+    fn is_too_much(self) -> bool {
+        self.steps > if self.bytes <= SMALL_STEPS_BYTES { SMALL_STEPS_MAX } else { STEPS_MAX }
+    }
+}
+
+/// Segments of all domains together that may wait for a merge, also while a long one is under way: with hundreds of domains the
+/// system runs out of mappings before any of them has many.
+const TOTAL_SURPLUS_MAX: usize = 4096;
+
+/// How often a commit looks again whether whoever changes files is done.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+impl Core {
+    /// Lets files catch up before the writer runs further ahead.
+    ///
+    /// # Errors
+    /// [`Error::HeldUp`] when emission lags and fails, so that waiting is no use.
+    pub(crate) fn wait_for_files(&self) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        let attempts = state.emission_attempts;
+        loop {
+            if state.poison.is_some() || state.closing {
+                // The commit says so.
+                return Ok(());
+            }
+            let emission_lags = self.waiting(&state).is_too_much();
+            if !emission_lags && !self.merging_lags(&state) {
+                return Ok(());
+            }
+            let failure = self.shared.failures.get(MaintenanceTask::Emission);
+            if let Some(failure) = failure.filter(|_| emission_lags) {
+                if state.emission_attempts != attempts {
+                    return Err(failure.refusal());
+                }
+                state.emission_wanted = true;
+                self.changed.notify_all();
+            }
+            if self.options.maintenance == Maintenance::Background {
+                self.changed.wait(&mut state);
+            } else {
+                drop(state);
+                let work = self.try_file_work();
+                if let Some(work) = &work {
+                    // Recorded, and returned above.
+                    let _ = self.attempt_emission(work, &());
+                }
+                state = self.state.lock();
+                if work.is_none() {
+                    self.changed.wait_for(&mut state, LOOK_AGAIN);
+                }
+            }
+        }
+    }
+
+    /// Whether steps wait that are emitted without anybody's asking.
+    pub(crate) fn has_steps_to_emit(&self, state: &State) -> bool {
+        self.waiting(state).is_worth_emitting()
+    }
+
+    /// Whether so many segments wait for a merge that commits wait too.
+    pub(crate) fn merging_lags(&self, state: &State) -> bool {
+        self.options.maintenance == Maintenance::Background
+            && (state.merge_backlog > SURPLUS_MAX || state.total_backlog > TOTAL_SURPLUS_MAX)
+            && [MaintenanceTask::Emission, MaintenanceTask::Merge]
+                .into_iter()
+                .all(|task| self.shared.failures.get(task).is_none())
+    }
+
+    /// Whether this archive merges without being called to.
+    pub(crate) fn merges_by_itself(&self) -> bool {
+        self.options.maintenance != Maintenance::EmitOnly
+    }
+
+    fn waiting(&self, state: &State) -> Waiting {
+        let config = &self.shared.directory.config;
+        let version = self.version();
+        let Some(head) = version.head else { return Waiting::default() };
+        let border = config.step_len.emission_border(head, config.reorg_window);
+        let waiting = |step| step >= state.manifest.emitted_to && step < border;
+        let waiting = version.tables.iter().filter(|table| waiting(table.step()));
+        waiting.fold(Waiting::default(), |sum, table| Waiting {
+            steps: sum.steps + 1,
+            blocks: sum.blocks + table.blocks(),
+            bytes: sum.bytes + table.bytes(),
+        })
+    }
+}

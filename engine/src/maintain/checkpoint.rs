@@ -1,0 +1,316 @@
+//! Checkpoint: a consistent copy of an archive beside a running writer, by hard links where the file system has them.
+//!
+//! Files of segments and sealed log files are never written again, so a second name for them is a copy; only the last log
+//! file is read and written. A writer may replace the manifest meanwhile and remove what the former one named: then what
+//! the new one names besides is linked too, and what it does not name goes. The manifest comes last. Until it is there a
+//! file named `CHECKPOINT` says that the copy is not finished, and the next checkpoint to that place begins again.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use icecore_segments::frame::{FileSummary, Kind};
+use icecore_segments::step::BlockNumber;
+
+use crate::error::{Error, Operation};
+use crate::manifest::{Manifest, SegmentRecord, had_content};
+use crate::progress::Observer;
+use crate::reader::Reader;
+use crate::segment::live::{Directory, LiveSegment};
+use crate::storage::layout;
+use crate::storage::{ReadFile, Storage};
+use crate::wal::{Tail, WalReader, WalWriter};
+use crate::write::recovery;
+
+/// Bytes read and written at once where a file is copied.
+const COPY_BUFFER: usize = 1 << 20;
+
+/// What a checkpoint made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckpointReport {
+    /// The heights that the copy answers, both inside; `None` before the first block.
+    pub range: Option<(BlockNumber, BlockNumber)>,
+    /// Files that are hard links of those of the archive.
+    pub files_linked: u64,
+    /// Their bytes, which take no space of their own.
+    pub bytes_linked: u64,
+    /// Files that were copied.
+    pub files_copied: u64,
+    /// Their bytes.
+    pub bytes_copied: u64,
+}
+
+/// A copy that is being made.
+struct Checkpoint<'a> {
+    storage: &'a Arc<dyn Storage>,
+    source: &'a Path,
+    copy: &'a Path,
+    observer: &'a dyn Observer,
+    /// The files in the copy, by name: what the manifest said of them, and whether they are links.
+    files: HashMap<String, (FileSummary, bool)>,
+    /// The sealed log files in the copy, by number: their lengths, and whether they are links.
+    log: HashMap<u64, (u64, bool)>,
+    /// The last log file by number, and its length. It may be sealed and longer by the time a newer manifest is read.
+    log_last: (u64, u64),
+}
+
+/// Copies the archive at `source` to `copy`, which must not exist or be empty, or be a checkpoint that was not finished.
+pub(crate) fn checkpoint(
+    storage: &Arc<dyn Storage>,
+    source: &Path,
+    copy: &Path,
+    observer: &dyn Observer,
+) -> Result<CheckpointReport, Error> {
+    let (files, log) = (HashMap::new(), HashMap::new());
+    let mut checkpoint = Checkpoint { storage, source, copy, observer, files, log, log_last: (0, 0) };
+    checkpoint.begin()?;
+    checkpoint.fill()
+}
+
+impl Checkpoint<'_> {
+    /// Makes the directory, says that it is not finished, and clears what an earlier attempt left.
+    fn begin(&self) -> Result<(), Error> {
+        let marker = self.copy.join(layout::CHECKPOINT);
+        let is_unfinished = self.storage.len(&marker)?.is_some();
+        let names = self.storage.list(self.copy)?.unwrap_or_default();
+        if !is_unfinished && (!names.is_empty() || had_content(&**self.storage, self.copy)?) {
+            return Err(Error::Exists { path: self.copy.to_owned() });
+        }
+        if names.iter().any(|name| name == layout::MANIFEST) {
+            // Complete but for the removal of the marker.
+            return Err(Error::Exists { path: self.copy.to_owned() });
+        }
+        self.storage.create_dir(self.copy)?;
+        self.storage.create_dir(&layout::wal_dir(self.copy))?;
+        if !is_unfinished {
+            self.storage.create(&marker)?.sync()?;
+            self.storage.sync_dir(self.copy)?;
+        }
+        for name in names.iter().filter(|name| layout::is_ours(name) && *name != layout::CHECKPOINT) {
+            self.storage.remove(&self.copy.join(name))?;
+        }
+        let wal = layout::wal_dir(self.copy);
+        for name in self.storage.list(&wal)?.unwrap_or_default() {
+            if layout::parse_wal_name(&name).is_some() {
+                self.storage.remove(&wal.join(name))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self) -> Result<CheckpointReport, Error> {
+        loop {
+            let (manifest, file) = Manifest::open(&**self.storage, self.source)?;
+            let total = manifest.segments.iter().flat_map(|s| Kind::ALL.map(|kind| s.file(kind).summary.len));
+            self.observer.begin("checkpoint", Some(total.sum()));
+            match self.take(&manifest, &*file) {
+                Ok(true) => return self.finish(&manifest),
+                Ok(false) => {}
+                // The file may have been removed because a newer manifest does not name it.
+                Err(Error::Missing { .. }) if !self.is_current(&*file)? => {}
+                Err(error) => return Err(error),
+            }
+            self.observer.end();
+        }
+    }
+
+    fn is_current(&self, manifest_file: &dyn ReadFile) -> Result<bool, Error> {
+        manifest_file.is_at(&self.source.join(layout::MANIFEST))
+    }
+
+    /// Takes over what a manifest names; `false` when some of it has another file under its name by now.
+    fn take(&mut self, manifest: &Manifest, file: &dyn ReadFile) -> Result<bool, Error> {
+        let mut fresh: Vec<&SegmentRecord> = Vec::new();
+        for record in &manifest.segments {
+            let mut is_fresh = false;
+            for kind in Kind::ALL {
+                is_fresh |=
+                    self.take_file(&record.file_name(&manifest.config, kind), record.file(kind).summary)?;
+            }
+            if is_fresh {
+                fresh.push(record);
+            }
+        }
+        for sequence in manifest.wal_first..manifest.wal_last {
+            self.take_sealed(sequence)?;
+        }
+        let last = layout::wal_file(Path::new(""), manifest.wal_last);
+        self.storage.remove(&self.copy.join(&last))?;
+        self.log_last = (manifest.wal_last, self.copy_file(&last)?);
+        self.log.retain(|sequence, _| (manifest.wal_first..manifest.wal_last).contains(sequence));
+        if self.is_current(file)? {
+            return Ok(true);
+        }
+        // Names may have been given to other files while they were linked: these are the ones that were named?
+        let directory = recovery::directory(self.storage, self.copy, manifest);
+        let wrong = fresh.into_iter().filter(|record| !is_whole(&directory, record));
+        let names: Vec<String> =
+            wrong.flat_map(|record| Kind::ALL.map(|kind| record.file_name(&manifest.config, kind))).collect();
+        for name in &names {
+            self.forget(name)?;
+        }
+        Ok(names.is_empty())
+    }
+
+    /// Links or copies a file of a segment; `false` when the copy has it.
+    fn take_file(&mut self, name: &str, summary: FileSummary) -> Result<bool, Error> {
+        match self.files.get(name) {
+            Some((taken, _)) if *taken == summary => return Ok(false),
+            Some(_) => self.forget(name)?,
+            None => {}
+        }
+        let (_, is_link) = self.link_or_copy(Path::new(name))?;
+        self.files.insert(name.to_owned(), (summary, is_link));
+        self.observer.advance(summary.len);
+        Ok(true)
+    }
+
+    fn take_sealed(&mut self, sequence: u64) -> Result<(), Error> {
+        if !self.log.contains_key(&sequence) {
+            let taken = self.link_or_copy(&layout::wal_file(Path::new(""), sequence))?;
+            self.log.insert(sequence, taken);
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, name: &str) -> Result<(), Error> {
+        self.storage.remove(&self.copy.join(name))?;
+        self.files.remove(name);
+        Ok(())
+    }
+
+    /// Gives a file of the archive a name in the copy. Returns its length and whether it is a link.
+    fn link_or_copy(&self, name: &Path) -> Result<(u64, bool), Error> {
+        let target = self.copy.join(name);
+        // An attempt that failed half way may have left it.
+        self.storage.remove(&target)?;
+        if self.storage.link(&self.source.join(name), &target)? {
+            let len = self.storage.len(&target)?.ok_or(Error::Missing { path: target })?;
+            return Ok((len, true));
+        }
+        Ok((self.copy_file(name)?, false))
+    }
+
+    /// Copies the bytes that a file has now, durably.
+    fn copy_file(&self, name: &Path) -> Result<u64, Error> {
+        let (source, target) = (self.source.join(name), self.copy.join(name));
+        let Some(file) = self.storage.open(&source)? else { return Err(Error::Missing { path: source }) };
+        let mut out = self.storage.create(&target)?;
+        let len = file.len()?;
+        let (mut buffer, mut at) = (vec![0; COPY_BUFFER], 0);
+        while at < len {
+            let part = buffer.len().min((len - at) as usize);
+            let read = file.read_at(at, &mut buffer[..part])?;
+            if read == 0 {
+                break;
+            }
+            let written = out.write_all(&buffer[..read]);
+            let operation = Operation::Write;
+            written.map_err(|source| Error::Io { operation, path: target.clone(), source })?;
+            at += read as u64;
+        }
+        out.sync()?;
+        Ok(at)
+    }
+
+    /// Lets go of what the manifest does not name, and makes the copy an archive.
+    fn finish(&mut self, manifest: &Manifest) -> Result<CheckpointReport, Error> {
+        let named = manifest.file_names();
+        let unnamed: Vec<String> = self.files.keys().filter(|name| !named.contains(*name)).cloned().collect();
+        unnamed.iter().try_for_each(|name| self.forget(name))?;
+        let wal = layout::wal_dir(self.copy);
+        for name in self.storage.list(&wal)?.unwrap_or_default() {
+            let is_taken = |sequence| self.log.contains_key(&sequence) || self.log_last.0 == sequence;
+            if layout::parse_wal_name(&name).is_some_and(|sequence| !is_taken(sequence)) {
+                self.storage.remove(&wal.join(name))?;
+            }
+        }
+        let manifest = Manifest { wal_reached: self.check_log(manifest)?, ..manifest.clone() };
+        self.storage.sync_dir(&wal)?;
+        self.storage.sync_dir(self.copy)?;
+        manifest.store(&**self.storage, self.copy)?;
+        self.storage.remove(&self.copy.join(layout::CHECKPOINT))?;
+        self.storage.sync_dir(self.copy)?;
+        self.storage.sync_dir(self.copy.parent().unwrap_or(Path::new("")))?;
+        self.observer.end();
+        let reader = Reader::open_with(Arc::clone(self.storage), self.copy)?;
+        let mut report = CheckpointReport { range: reader.range(), ..CheckpointReport::default() };
+        let files = self.files.values().map(|(summary, is_link)| (summary.len, *is_link));
+        for (len, is_link) in files.chain(self.log.values().copied()).chain([(self.log_last.1, false)]) {
+            let (files, bytes) = if is_link {
+                (&mut report.files_linked, &mut report.bytes_linked)
+            } else {
+                (&mut report.files_copied, &mut report.bytes_copied)
+            };
+            *files += 1;
+            *bytes += len;
+        }
+        Ok(report)
+    }
+}
+
+impl Checkpoint<'_> {
+    /// Checks the log of the copy, and marks in its last file that all of it is durable. Returns where its last record ends.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]: a copy that is no whole archive is not finished.
+    fn check_log(&self, manifest: &Manifest) -> Result<u64, Error> {
+        let mut end = None;
+        for sequence in manifest.wal_first..=manifest.wal_last {
+            let path = layout::wal_file(self.copy, sequence);
+            let bytes = self.storage.read(&path)?.ok_or_else(|| Error::Missing { path: path.clone() })?;
+            let tail = if sequence == manifest.wal_last { Tail::Open } else { Tail::Sealed };
+            let reader = WalReader::open(&path, &bytes, sequence, tail)?;
+            reader.records(&manifest.config).try_for_each(|record| record.map(drop))?;
+            end = Some(reader.position());
+        }
+        let end = end.expect("a log has a last file");
+        manifest.check_log_end(self.copy, end.records_end)?;
+        WalWriter::resume(
+            &**self.storage,
+            &layout::wal_file(self.copy, manifest.wal_last),
+            manifest.wal_last,
+            end,
+        )?
+        .settle()?;
+        Ok(end.records_end)
+    }
+}
+
+/// Whether the files of a segment are those that its record names.
+fn is_whole(directory: &Directory, record: &SegmentRecord) -> bool {
+    let segment = LiveSegment::hold(directory, record.clone(), &mut |_| {});
+    segment.kv.check().is_ok() && segment.bt.check().is_ok() && segment.kvei.check().is_ok()
+}
+
+impl Reader {
+    /// Makes a consistent copy of the archive as it is now at `copy`: an archive of its own, openable at once. Takes no lock; a
+    /// writer, in this or another process, goes on.
+    ///
+    /// `copy` must not exist or be empty, or be what a checkpoint left that was killed: that begins again.
+    ///
+    /// # Cost
+    /// On the same file system a hard link for each file, and the bytes of the last log file. Links share their space with
+    /// the archive for as long as it keeps the files. On another file system all bytes are copied.
+    ///
+    /// # Errors
+    /// [`Error::Exists`]; [`Error::Missing`] for a file that the archive should have. What was copied by then stays, and says
+    /// that it is not finished: opening it is [`Error::Unfinished`].
+    ///
+    /// # Durability
+    /// When this returns the copy survives a power loss.
+    pub fn checkpoint(
+        &self,
+        copy: impl AsRef<Path>,
+        observer: &dyn Observer,
+    ) -> Result<CheckpointReport, Error> {
+        let directory = &self.shared.directory;
+        checkpoint(&directory.storage, &directory.path, &absolute(copy.as_ref()), observer)
+    }
+}
+
+/// A path whose parent can be named.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}

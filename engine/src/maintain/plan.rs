@@ -1,0 +1,244 @@
+//! What a merge, prune, unwind or reindex would do: computed from what a reader sees, without the lock of the writer.
+
+use std::sync::Arc;
+
+use icecore_segments::step::{BlockNumber, Step, StepRange};
+
+use crate::domain::{DomainId, root_key};
+use crate::error::Error;
+use crate::maintain::merge::{Bounds, MergeOptions, Piece, plan};
+use crate::maintain::prune::{Visible, reaching};
+use crate::maintain::reindex::{ReindexPlan, ReindexRule, plan_jobs};
+use crate::manifest::Manifest;
+use crate::read::read_state::Version;
+use crate::read::scan::{Entries, Scan};
+use crate::reader::Reader;
+use crate::segment::live::{Directory, LiveSegment, entries_of};
+use crate::segment::rewrite::for_each_entry;
+use crate::storage::layout;
+
+/// One segment that would be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RewritePlan {
+    /// Its name: `storage.0-64`.
+    pub segment: String,
+    /// The segments that it would replace.
+    pub inputs: Vec<String>,
+    /// Versions that would be read.
+    pub entries: u64,
+    /// Bytes of `.kv` files that would be read.
+    pub bytes_read: u64,
+    /// The most that would be written before the inputs go, temporary files included.
+    pub bytes_needed: u64,
+}
+
+/// What a merge would do, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MergePlan {
+    /// The segments it would write; one may be the input of a later one.
+    pub merges: Vec<RewritePlan>,
+    /// Bytes that are free on the file system; `None` where that is not known.
+    pub free_space: Option<u64>,
+}
+
+/// What a prune would do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrunePlan {
+    /// The block that would be the lowest that is answered.
+    pub floor: BlockNumber,
+    /// Blocks that would not be answered any more.
+    pub blocks_dropped: u64,
+    /// Versions that would be dropped, those of roots and nodes left out.
+    pub versions_dropped: u64,
+    /// Segments that would be dropped before anything is written.
+    pub segments_dropped: Vec<String>,
+    /// The segments it would write, one domain after the other.
+    pub rewrites: Vec<RewritePlan>,
+    /// Bytes that are free on the file system; `None` where that is not known.
+    pub free_space: Option<u64>,
+}
+
+/// What an unwinding would do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnwindPlan {
+    /// The block that is the head, and the one that would be.
+    pub head: (BlockNumber, BlockNumber),
+    /// Blocks that would be forgotten.
+    pub blocks_dropped: u64,
+    /// Those of them that are in segments already, outside the reorg window.
+    pub emitted_blocks_dropped: u64,
+    /// Segments that would be dropped.
+    pub segments_dropped: Vec<String>,
+    /// The segments that would be cut.
+    pub rewrites: Vec<RewritePlan>,
+    /// Bytes that are free on the file system; `None` where that is not known.
+    pub free_space: Option<u64>,
+}
+
+impl Reader {
+    /// What [`Archive::merge`](crate::Archive::merge) would do now. Takes no lock and writes nothing.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDomain`]; a damaged manifest or segment.
+    pub fn plan_merge(&self, options: &MergeOptions) -> Result<MergePlan, Error> {
+        let (version, directory) = (self.shared.version(), &self.shared.directory);
+        let only = options.domain.as_deref().map(|name| directory.domain(name)).transpose()?;
+        let emitted_to = self.manifest()?.emitted_to;
+        let (from, span_max, room) = (Step(0), options.span_max, u64::MAX);
+        let bounds = Bounds { from, emitted_to, span_max, room };
+        let mut merges = Vec::new();
+        for domain in domains(&version).filter(|domain| only.is_none_or(|only| only == *domain)) {
+            let mut planned: Vec<(Piece, RewritePlan)> = version
+                .domain(domain)
+                .iter()
+                .map(|segment| {
+                    let plan = rewrite_plan(directory, segment.record.steps, &[Arc::clone(segment)])?;
+                    Ok((Piece::of(&segment.record), plan))
+                })
+                .collect::<Result<_, Error>>()?;
+            loop {
+                let pieces: Vec<Piece> = planned.iter().map(|(piece, _)| *piece).collect();
+                let Some(next) = plan(&pieces, bounds) else { break };
+                let at = pieces.partition_point(|piece| piece.steps.from() < next.range.from());
+                let inputs: Vec<_> = planned.drain(at..at + next.inputs).collect();
+                let merge = RewritePlan {
+                    segment: directory.segment_stem(domain, next.range),
+                    inputs: inputs.iter().map(|(_, plan)| plan.segment.clone()).collect(),
+                    entries: inputs.iter().map(|(_, plan)| plan.entries).sum(),
+                    bytes_read: inputs.iter().map(|(_, plan)| plan.bytes_read).sum(),
+                    bytes_needed: next.bytes,
+                };
+                let bytes = inputs.iter().map(|(piece, _)| piece.bytes).sum();
+                planned.insert(at, (Piece { steps: next.range, bytes }, merge.clone()));
+                merges.push(merge);
+            }
+        }
+        Ok(MergePlan { merges, free_space: directory.storage.free_space(&directory.path)? })
+    }
+
+    /// What [`Archive::prune`](crate::Archive::prune) would do now. Takes no lock and writes nothing.
+    ///
+    /// # Cost
+    /// Reads what pruning would read, to count what would go.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] for a height that cannot be pruned to.
+    pub fn plan_prune(&self, before: BlockNumber) -> Result<PrunePlan, Error> {
+        let (version, directory) = (self.shared.version(), &self.shared.directory);
+        version.check(before)?;
+        let (floor, _) = version.newest_root(before)?;
+        let first = version.first.unwrap_or(floor);
+        let blocks_dropped = floor.checked_sub(1).map_or(Ok(0), |last| version.count_blocks(first, last))?;
+        let free_space = directory.storage.free_space(&directory.path)?;
+        let (segments_dropped, rewrites) = (Vec::new(), Vec::new());
+        let mut plan =
+            PrunePlan { floor, blocks_dropped, versions_dropped: 0, segments_dropped, rewrites, free_space };
+        let Some(kept) = version.floor_kept(&directory.config, floor)? else { return Ok(plan) };
+        for domain in domains(&version) {
+            let (dropped, rewritten): (Vec<_>, Vec<_>) = reaching(&version, domain, kept)
+                .into_iter()
+                .partition(|segment| domain == DomainId::ROOTS && segment.blocks.1 < kept);
+            plan.segments_dropped
+                .extend(dropped.iter().map(|segment| directory.segment_name(&segment.record)));
+            let (Some(oldest), Some(newest)) = (rewritten.first(), rewritten.last()) else { continue };
+            let steps = StepRange::new(oldest.record.steps.from(), newest.record.steps.to());
+            plan.rewrites.push(rewrite_plan(directory, steps.expect("segments ascend"), &rewritten)?);
+            let mut visible = Visible::new(domain, kept);
+            let inputs = rewritten.iter().map(|segment| &**segment);
+            if domain != DomainId::ROOTS && Some(domain) != directory.config.nodes() {
+                for_each_entry(directory, inputs, |entry| {
+                    plan.versions_dropped += u64::from(!visible.keeps(entry));
+                    Ok(true)
+                })?;
+            }
+        }
+        Ok(plan)
+    }
+
+    /// What [`Archive::unwind`](crate::Archive::unwind) would do now. Takes no lock and writes nothing.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] for a height that cannot be gone back to.
+    pub fn plan_unwind(&self, to: BlockNumber) -> Result<UnwindPlan, Error> {
+        let (version, directory) = (self.shared.version(), &self.shared.directory);
+        version.check(to)?;
+        let (to, _) = version.newest_root(to)?;
+        let head = version.head.unwrap_or(to);
+        let emitted = version.emitted_head.unwrap_or(0);
+        let mut plan = UnwindPlan {
+            head: (head, to),
+            blocks_dropped: version.count_blocks(to.saturating_add(1), head)?,
+            emitted_blocks_dropped: version.count_blocks(to.saturating_add(1), emitted)?,
+            segments_dropped: Vec::new(),
+            rewrites: Vec::new(),
+            free_space: directory.storage.free_space(&directory.path)?,
+        };
+        if plan.emitted_blocks_dropped == 0 {
+            return Ok(plan);
+        }
+        let border = directory.config.step_len.step_of(to);
+        for segment in version.all_segments().filter(|segment| segment.record.steps.to() > border) {
+            match StepRange::new(segment.record.steps.from(), border) {
+                Some(steps) => plan.rewrites.push(rewrite_plan(directory, steps, &[Arc::clone(segment)])?),
+                None => plan.segments_dropped.push(directory.segment_name(&segment.record)),
+            }
+        }
+        Ok(plan)
+    }
+
+    /// What [`Archive::reindex`](crate::Archive::reindex) would do now. Takes no lock and writes nothing.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDomain`]; a damaged manifest or segment.
+    pub fn plan_reindex(&self, rule: ReindexRule, domain: Option<&str>) -> Result<Vec<ReindexPlan>, Error> {
+        let present = self.manifest()?.rule;
+        plan_jobs(&self.shared.directory, &self.shared.version(), present, rule, domain)
+    }
+
+    fn manifest(&self) -> Result<Manifest, Error> {
+        let directory = &self.shared.directory;
+        Manifest::load(&*directory.storage, &directory.path)
+    }
+}
+
+impl Version {
+    /// How many blocks there are from a height to another, both inside.
+    fn count_blocks(&self, from: BlockNumber, to: BlockNumber) -> Result<u64, Error> {
+        if to < from {
+            return Ok(0);
+        }
+        let scan = Scan::all().from(&root_key(from)).to_included(&root_key(to));
+        let mut blocks = 0;
+        for root in Entries::new(self, DomainId::ROOTS, &scan, to)? {
+            root?;
+            blocks += 1;
+        }
+        Ok(blocks)
+    }
+}
+
+impl Directory {
+    /// The name of a segment without extension.
+    pub(crate) fn segment_stem(&self, domain: DomainId, steps: StepRange) -> String {
+        layout::segment_stem(&self.config.domains[domain.index()].name, steps)
+    }
+}
+
+fn domains(version: &Version) -> impl Iterator<Item = DomainId> {
+    (0..version.segments.len()).map(|index| DomainId(index as u16))
+}
+
+fn rewrite_plan(
+    directory: &Directory,
+    steps: StepRange,
+    inputs: &[Arc<LiveSegment>],
+) -> Result<RewritePlan, Error> {
+    let domain = inputs.first().map_or(DomainId::ROOTS, |input| input.record.domain);
+    Ok(RewritePlan {
+        segment: directory.segment_stem(domain, steps),
+        inputs: inputs.iter().map(|input| directory.segment_name(&input.record)).collect(),
+        entries: entries_of(inputs)?,
+        bytes_read: inputs.iter().map(|input| input.record.kv.summary.len).sum(),
+        bytes_needed: inputs.iter().map(|input| Piece::of(&input.record).bytes).sum(),
+    })
+}

@@ -1,0 +1,189 @@
+//! Prune: the versions that no block at or above a height can see are forgotten; the state at that height stays whole.
+//!
+//! Of the versions of a key at or below the height only the newest can still be seen, and not even that when it is a
+//! deletion by an older block. The segments that reach below the height are rewritten into one per domain, in one streaming
+//! pass each.
+
+use std::sync::Arc;
+
+use icecore_segments::step::{BlockNumber, StepRange};
+use icecore_segments::{Entry, Value};
+
+use crate::domain::{DomainId, root_height};
+use crate::error::Error;
+use crate::maintain::file_work::FileWork;
+use crate::options::Config;
+use crate::progress::Observer;
+use crate::read::read_state::Version;
+use crate::segment::live::{LiveSegment, entries_of};
+use crate::segment::rewrite::rewrite;
+use crate::write::writer::{Core, FileChange};
+
+impl Core {
+    /// Forgets what only blocks below `before` could see. The newest block at or below `before` becomes the lowest that is
+    /// answered, the *floor*.
+    ///
+    /// The first manifest moves the floor and drops, without writing any, the segments that nothing needs. Then one domain
+    /// after the other is rewritten, the smallest first, each with a manifest of its own: space is freed as the work goes,
+    /// and what was freed stays freed when it stops. On a full disk it begins with the reserve.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] for a height above the head or below the range.
+    pub(crate) fn prune(&self, before: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
+        let work = self.begin_file_work();
+        let _reserve = self.shared.directory.draw_on_reserve()?;
+        let Some(kept) = self.move_floor(before)? else { return Ok(()) };
+        self.smallest_first(kept)
+            .into_iter()
+            .try_for_each(|domain| self.prune_domain(&work, domain, kept, observer))
+    }
+
+    /// Makes the newest block at or below `before` the lowest that is answered, and drops the segments of roots below it.
+    /// Returns the block below which versions may go. Holds no version when it returns, so the files are gone.
+    fn move_floor(&self, before: BlockNumber) -> Result<Option<BlockNumber>, Error> {
+        let version = self.version();
+        version.check(before)?;
+        // Between two blocks the state is that of the lower one, whose root must stay.
+        let (floor, _) = version.newest_root(before)?;
+        let kept = version.floor_kept(&self.shared.directory.config, floor)?;
+        self.drop_below(&version, floor, kept)?;
+        Ok(kept)
+    }
+
+    /// The domains by the bytes that pruning them reads.
+    fn smallest_first(&self, floor: BlockNumber) -> Vec<DomainId> {
+        let version = self.version();
+        let mut domains: Vec<_> = (0..version.segments.len()).map(|index| DomainId(index as u16)).collect();
+        domains.sort_by_key(|domain| {
+            let reaching = reaching(&version, *domain, floor);
+            reaching.iter().map(|segment| segment.record.kv.summary.len).sum::<u64>()
+        });
+        domains
+    }
+
+    fn drop_below(
+        &self,
+        version: &Version,
+        floor: BlockNumber,
+        kept: Option<BlockNumber>,
+    ) -> Result<(), Error> {
+        let mut change = FileChange::default();
+        let is_below = |segment: &&Arc<LiveSegment>| kept.is_some_and(|kept| segment.blocks.1 < kept);
+        change.removed = version.domain(DomainId::ROOTS).iter().filter(is_below).cloned().collect();
+        let mut state = self.state.lock();
+        // With the new manifest the roots below the floor are gone, so the block there must be durable, and readers must
+        // know that it is.
+        let settled = state.log.settle();
+        state.poisoned(settled)?;
+        self.publish(&mut state, change, |manifest, next| {
+            manifest.pruned_before = manifest.pruned_before.max(floor);
+            next.first = next.first.max(Some(floor));
+        })
+    }
+
+    fn prune_domain(
+        &self,
+        work: &FileWork<'_>,
+        domain: DomainId,
+        floor: BlockNumber,
+        observer: &dyn Observer,
+    ) -> Result<(), Error> {
+        let directory = &self.shared.directory;
+        let reaching = reaching(&self.version(), domain, floor);
+        let (Some(first), Some(last)) = (reaching.first(), reaching.last()) else { return Ok(()) };
+        let steps =
+            StepRange::new(first.record.steps.from(), last.record.steps.to()).expect("segments ascend");
+        let entries = entries_of(&reaching)?;
+        let name = &directory.config.domains[domain.index()].name;
+        observer.begin(&format!("prune {name}.{steps}"), Some(entries));
+        let rule = self.state.lock().manifest.rule;
+        let shape = self.shape_of_new(rule, domain, steps, entries)?;
+        let inputs = reaching.iter().map(|segment| &**segment);
+        let mut visible = Visible::new(domain, floor);
+        let long = work.begin_long();
+        let on_progress = work.on_progress(observer);
+        let record =
+            rewrite(directory, domain, inputs, steps, shape, on_progress, |entry| visible.keeps(entry))?;
+        drop(long);
+        observer.end();
+        let added = record.map(|record| LiveSegment::open_new(directory, record)).transpose()?;
+        let change =
+            FileChange { removed: reaching, added: added.into_iter().map(Arc::new).collect(), log: None };
+        self.publish(&mut self.state.lock(), change, |_, _| {})
+    }
+}
+
+/// The segments that have blocks at or below the floor.
+pub(crate) fn reaching(version: &Version, domain: DomainId, floor: BlockNumber) -> Vec<Arc<LiveSegment>> {
+    version.domain(domain).iter().filter(|segment| segment.blocks.0 <= floor).cloned().collect()
+}
+
+impl Version {
+    /// The block below which versions may go when nobody asks for states below `floor`; `None` when all must stay.
+    ///
+    /// With snapshots the tree is built from the newest state in segments, and what changed there since the last snapshot
+    /// must be known. Unwinding to `floor` can take the whole step of `floor` out of segments, so both are those before it.
+    pub(crate) fn floor_kept(
+        &self,
+        config: &Config,
+        floor: BlockNumber,
+    ) -> Result<Option<BlockNumber>, Error> {
+        if config.snapshots.is_none() {
+            return Ok(Some(floor));
+        }
+        let step = config.step_len.first_block(config.step_len.step_of(floor));
+        let (Some(before), Some(emitted)) = (step.checked_sub(1), self.emitted_head) else { return Ok(None) };
+        let Some((base, _)) = self.newest_block(before.min(emitted))? else { return Ok(None) };
+        self.last_snapshot(config, base)
+    }
+}
+
+/// Decides, entry by entry in order, what blocks at or above the floor can see.
+pub(crate) struct Visible {
+    domain: DomainId,
+    floor: BlockNumber,
+    /// The key whose newest version at or below the floor went by.
+    settled: Option<Vec<u8>>,
+}
+
+impl Visible {
+    pub(crate) fn new(domain: DomainId, floor: BlockNumber) -> Self {
+        Self { domain, floor, settled: None }
+    }
+
+    pub(crate) fn keeps(&mut self, entry: &Entry<'_>) -> bool {
+        if self.domain == DomainId::ROOTS {
+            return root_height(entry.key).is_none_or(|height| height >= self.floor);
+        }
+        if entry.block > self.floor {
+            return true;
+        }
+        if self.settled.as_deref() == Some(entry.key) {
+            return false;
+        }
+        let settled = self.settled.get_or_insert_default();
+        settled.clear();
+        settled.extend_from_slice(entry.key);
+        entry.block == self.floor || !matches!(entry.value, Value::Deletion)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_floor_or_a_later_block_sees_stays() {
+        let mut visible = Visible::new(DomainId(1), 10);
+        let mut keeps = |key: &[u8], block, value| visible.keeps(&Entry { key, block, value });
+        let value = Value::Inline(b"v");
+        assert!(keeps(b"a", 12, value));
+        assert!(keeps(b"a", 10, value), "the state at the floor");
+        assert!(!keeps(b"a", 9, value));
+        assert!(keeps(b"b", 11, Value::Deletion));
+        assert!(!keeps(b"b", 9, Value::Deletion), "absent is deleted when nothing older is left");
+        assert!(!keeps(b"b", 3, value));
+        assert!(keeps(b"c", 1, value));
+        assert!(keeps(b"d", 10, Value::Deletion), "the floor is a block like those above it");
+    }
+}

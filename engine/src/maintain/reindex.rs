@@ -1,0 +1,223 @@
+//! Reindex: a new pivot index, and where asked a new filter, for an unchanged `.kv`, while readers go on.
+
+use std::sync::Arc;
+
+use icecore_index::density::{BUDGET_LEVELS, index_len_max};
+use icecore_index::{Density, FilterBits};
+use icecore_segments::frame::Kind;
+
+use crate::error::Error;
+use crate::manifest::{DensityRule, SegmentRecord};
+use crate::progress::Observer;
+use crate::read::read_state::Version;
+use crate::segment::live::{Directory, LiveSegment};
+use crate::segment::writer::{Progress, rebuild_filter, rebuild_index};
+use crate::write::writer::{Core, FileChange};
+
+/// What to rebuild accessors to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReindexRule {
+    /// The rule that the archive keeps, for what is not in line with it.
+    Policy,
+    /// A new rule, kept for segments to come.
+    Rule(DensityRule),
+    /// Every accessor again, to what it was: repairs damage.
+    Rebuild,
+}
+
+/// What reindexing does, or would do, to one segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReindexPlan {
+    /// The segment: `storage.0-64`.
+    pub segment: String,
+    /// Its versions.
+    pub entries: u64,
+    /// Entries per pivot before and after.
+    pub m: (u32, u32),
+    /// Filter bits before and after.
+    pub filter_bits: (u8, u8),
+    /// Bytes of the `.bt` before and, as estimated or built, after.
+    pub bt_bytes: (u64, u64),
+}
+
+/// A segment and what its accessors are to become.
+struct Job {
+    segment: Arc<LiveSegment>,
+    m: Density,
+    filter_bits: FilterBits,
+}
+
+impl Core {
+    pub(crate) fn reindex(
+        &self,
+        rule: ReindexRule,
+        domain: Option<&str>,
+        observer: &dyn Observer,
+    ) -> Result<Vec<ReindexPlan>, Error> {
+        let work = self.begin_file_work();
+        // No merge in between takes a segment that a job is about.
+        let _long = work.begin_long();
+        // Before the rule is kept: one that cannot be met, or for no domain, changes nothing.
+        let jobs = self.jobs(rule, domain)?;
+        if let ReindexRule::Rule(kept) = rule {
+            let mut state = self.state.lock();
+            if state.manifest.rule != kept {
+                self.publish(&mut state, FileChange::default(), |manifest, _| manifest.rule = kept)?;
+            }
+        }
+        let mut done = Vec::new();
+        for job in jobs {
+            if !work.emit_pending()?.may_go_on() {
+                break;
+            }
+            let mut plan = job.plan(&self.shared.directory)?;
+            if rule == ReindexRule::Rebuild || !job.is_in_line() {
+                observer.begin(&format!("reindex {}", plan.segment), Some(plan.entries));
+                let mut told = 0;
+                let mut progress = |entries: u64| {
+                    told += entries;
+                    observer.advance(entries);
+                    work.emit_pending().map(drop)
+                };
+                plan.bt_bytes.1 = self.rebuild(&job, rule == ReindexRule::Rebuild, &mut progress)?;
+                observer.advance(plan.entries.saturating_sub(told));
+                observer.end();
+            }
+            done.push(plan);
+        }
+        Ok(done)
+    }
+
+    /// Builds, publishes and returns the length of the pivot index. One publication per segment: a crash loses at most one.
+    fn rebuild(&self, job: &Job, everything: bool, progress: &mut Progress<'_>) -> Result<u64, Error> {
+        let directory = &self.shared.directory;
+        let old = &job.segment;
+        let mut record = old.record.clone();
+        let new = self.build(job, everything, &mut record, progress).inspect_err(|_| {
+            for kind in Kind::ALL.into_iter().filter(|kind| record.file(*kind) != old.record.file(*kind)) {
+                // What cannot be removed now is garbage that the next opening removes.
+                let _ = directory.storage.remove(&directory.file(&record, kind));
+            }
+        })?;
+        let bytes = record.file(Kind::PivotIndex).summary.len;
+        let change = FileChange { removed: vec![Arc::clone(old)], added: vec![Arc::new(new)], log: None };
+        self.publish(&mut self.state.lock(), change, |_, _| {})?;
+        Ok(bytes)
+    }
+
+    /// Builds the accessors and enters each into `record` as soon as its file is there.
+    fn build(
+        &self,
+        job: &Job,
+        everything: bool,
+        record: &mut SegmentRecord,
+        progress: &mut Progress<'_>,
+    ) -> Result<LiveSegment, Error> {
+        let directory = &self.shared.directory;
+        let old = &job.segment;
+        let (mut bt, mut kvei) = (Arc::clone(&old.bt), Arc::clone(&old.kvei));
+        if everything || record.m != job.m {
+            record.bt = rebuild_index(directory, record, job.m, progress)?;
+            record.m = job.m;
+            bt = directory.open_index(record)?;
+        }
+        if everything || record.filter_bits != job.filter_bits {
+            record.kvei = rebuild_filter(
+                directory,
+                record,
+                job.filter_bits,
+                self.options.file_parallelism(),
+                progress,
+            )?;
+            record.filter_bits = job.filter_bits;
+            kvei = directory.open_filter(record)?;
+        }
+        Ok(LiveSegment::assemble(directory, record.clone(), Arc::clone(&old.kv), bt, kvei))
+    }
+
+    fn jobs(&self, rule: ReindexRule, domain: Option<&str>) -> Result<Vec<Job>, Error> {
+        let present = self.state.lock().manifest.rule;
+        jobs(&self.shared.directory, &self.version(), present, rule, domain)
+    }
+}
+
+/// What reindexing would do where `present` is the rule that the archive keeps.
+pub(crate) fn plan_jobs(
+    directory: &Directory,
+    version: &Version,
+    present: DensityRule,
+    rule: ReindexRule,
+    domain: Option<&str>,
+) -> Result<Vec<ReindexPlan>, Error> {
+    jobs(directory, version, present, rule, domain)?.iter().map(|job| job.plan(directory)).collect()
+}
+
+fn jobs(
+    directory: &Directory,
+    version: &Version,
+    present: DensityRule,
+    rule: ReindexRule,
+    domain: Option<&str>,
+) -> Result<Vec<Job>, Error> {
+    let only = domain.map(|name| directory.domain(name)).transpose()?;
+    let kept = match rule {
+        ReindexRule::Rule(rule) => rule,
+        ReindexRule::Policy | ReindexRule::Rebuild => present,
+    };
+    let segments: Vec<_> = version.all_segments().cloned().collect();
+    if let ReindexRule::Rule(DensityRule::Budget { bytes }) = rule {
+        check_budget(bytes, &segments)?;
+    }
+    let choices = version.choices(&directory.config, kept, &segments)?;
+    let jobs = segments.into_iter().zip(choices).map(|(segment, choice)| match rule {
+        ReindexRule::Rebuild => Job { m: segment.record.m, filter_bits: segment.record.filter_bits, segment },
+        ReindexRule::Policy | ReindexRule::Rule(_) => {
+            Job { m: choice.m, filter_bits: choice.filter_bits, segment }
+        }
+    });
+    Ok(jobs.filter(|job| only.is_none_or(|only| only == job.segment.record.domain)).collect())
+}
+
+/// Refuses a budget that the sparsest indexes exceed.
+fn check_budget(bytes: u64, segments: &[Arc<LiveSegment>]) -> Result<(), Error> {
+    let sparsest = BUDGET_LEVELS[BUDGET_LEVELS.len() - 1];
+    let lens = segments.iter().map(|segment| index_len(segment, sparsest));
+    let least = lens.sum::<Result<u64, Error>>()?;
+    if bytes >= least {
+        return Ok(());
+    }
+    Err(Error::Options {
+        field: "index budget",
+        reason: format!(
+            "{bytes} bytes are too few: the indexes of {} segments take up to {least} at the sparsest, merged ones take less",
+            segments.len()
+        ),
+    })
+}
+
+/// The bytes of the pivot index of density `m`: what it has, or at the most would have.
+fn index_len(segment: &LiveSegment, m: Density) -> Result<u64, Error> {
+    if segment.record.m == m {
+        return Ok(segment.record.bt.summary.len);
+    }
+    let summary = segment.summary()?;
+    Ok(index_len_max(summary.entries, summary.pages, m))
+}
+
+impl Job {
+    fn plan(&self, directory: &Directory) -> Result<ReindexPlan, Error> {
+        let record = &self.segment.record;
+        let summary = self.segment.summary()?;
+        Ok(ReindexPlan {
+            segment: directory.segment_name(record),
+            entries: summary.entries,
+            m: (record.m.get(), self.m.get()),
+            filter_bits: (record.filter_bits.get(), self.filter_bits.get()),
+            bt_bytes: (record.bt.summary.len, index_len(&self.segment, self.m)?),
+        })
+    }
+
+    fn is_in_line(&self) -> bool {
+        self.segment.record.m == self.m && self.segment.record.filter_bits == self.filter_bits
+    }
+}

@@ -1,0 +1,237 @@
+//! Unwinding: the blocks above a height are forgotten, as a chain reorganisation asks.
+//!
+//! Blocks that are still in memory go by one record in the log. Deeper, the step that holds the height goes back into memory and
+//! into a fresh log file, segments before it stay or are cut to the steps before it, and one manifest makes it so.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use icecore_segments::step::{BlockNumber, Step, StepRange};
+use icecore_segments::{Entry, EntrySource};
+
+use crate::domain::{DomainId, RootRow, root_height};
+use crate::error::Error;
+use crate::maintain::file_work::FileWork;
+use crate::manifest::DensityRule;
+use crate::progress::Observer;
+use crate::read::read_state::Version;
+use crate::segment::live::LiveSegment;
+use crate::segment::rewrite::rewrite;
+use crate::wal::log::NextFile;
+use crate::wal::{ChangeRef, RecordRef};
+use crate::write::writer::{Core, FileChange, State};
+
+/// The blocks of one step, taken out of segments: by height the root and the changes.
+type Blocks = BTreeMap<BlockNumber, TakenBlock>;
+
+struct TakenBlock {
+    root: [u8; 32],
+    changes: Vec<(DomainId, Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl Core {
+    /// Forgets the blocks above `to`; a height between two blocks stands for the lower one.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] for a height that cannot be read: what lies below it is not there to go back to.
+    pub(crate) fn unwind(&self, to: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
+        let work = self.begin_file_work();
+        // Let go of after `version`, which has the files that go.
+        let _reserve;
+        self.state.lock().check_poison()?;
+        let version = self.version();
+        version.check(to)?;
+        // The next block may take any height above the one that remains, so that one decides which steps stay emitted.
+        let (to, _) = version.newest_root(to)?;
+        let emitted =
+            self.shared.directory.config.step_len.first_block(self.state.lock().manifest.emitted_to);
+        if to.saturating_add(1) >= emitted {
+            self.unwind_memory(to)?;
+        } else {
+            _reserve = self.shared.directory.draw_on_reserve()?;
+            self.unwind_segments(&work, &version, to, observer)?;
+        }
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn unwind_memory(&self, to: BlockNumber) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        state.check_poison()?;
+        let version = self.version();
+        if version.head == Some(to) {
+            return Ok(());
+        }
+        let logged = state.log.append(&RecordRef::Unwind { to }, None).and_then(|()| state.log.settle());
+        state.poisoned(logged)?;
+        let mut next = (*version).clone();
+        let is_rewound = state.live.as_mut().is_some_and(|live| live.rewind(to));
+        if !is_rewound {
+            state.live = None;
+        }
+        // Without the tree the tables have no nodes: with it they are made again.
+        next.unwind_tables(to, is_rewound);
+        self.shared.install(next);
+        Ok(())
+    }
+
+    /// Blocks are committed while segments are cut, and forgotten with the others when the cut ones are published.
+    fn unwind_segments(
+        &self,
+        work: &FileWork<'_>,
+        version: &Version,
+        to: BlockNumber,
+        observer: &dyn Observer,
+    ) -> Result<(), Error> {
+        let config = Arc::clone(&self.shared.directory.config);
+        let border = config.step_len.step_of(to);
+        let blocks = self.take_blocks(version, border, to)?;
+        let emitted_head = self.head_before(version, border)?;
+        let rule = self.state.lock().manifest.rule;
+        let mut change = FileChange::default();
+        let long = work.begin_long();
+        for segment in version.all_segments().filter(|segment| segment.record.steps.to() > border) {
+            change.added.extend(self.cut(work, segment, rule, border, observer)?.map(Arc::new));
+        }
+        drop(long);
+        let mut state = self.state.lock();
+        change.log = Some(self.relog(&state, &blocks)?);
+        let gone = |segment: &&Arc<LiveSegment>| segment.record.steps.to() > border;
+        change.removed = self.version().all_segments().filter(gone).cloned().collect();
+        let first_file = state.log.last() + 1;
+        self.publish(&mut state, change, |manifest, next| {
+            manifest.emitted_to = border;
+            manifest.emitted_head = emitted_head;
+            manifest.wal_first = first_file;
+            next.tables.clear();
+            next.emitted_head = emitted_head;
+            next.head = emitted_head;
+            for (height, block) in &blocks {
+                next.add_block(&config, *height, &block.root, &block.as_refs());
+            }
+        })?;
+        state.live = None;
+        let trimmed = state.log.trim(first_file);
+        state.poisoned(trimmed)
+    }
+
+    /// The blocks of step `border` up to `to`, from whatever segments have them.
+    fn take_blocks(&self, version: &Version, border: Step, to: BlockNumber) -> Result<Blocks, Error> {
+        let from = self.shared.directory.config.step_len.first_block(border);
+        let mut blocks = Blocks::new();
+        // Nodes are not logged: they are made again with the tree.
+        let nodes = self.shared.directory.config.nodes();
+        // The domain of roots comes first: it says which blocks there are.
+        let segments = version.all_segments().filter(|segment| Some(segment.record.domain) != nodes);
+        for segment in segments.filter(|segment| segment.record.steps.contains(border)) {
+            let file = self.shared.directory.open_for_pass(&segment.record)?;
+            let mut cursor = file.view().cursor();
+            cursor.seek_first().map_err(|e| file.error(e))?;
+            while let Some(entry) = EntrySource::entry(&cursor) {
+                if from <= entry.block && entry.block <= to {
+                    let value =
+                        entry.value.load().map_err(|e| file.error(e))?.map(std::borrow::Cow::into_owned);
+                    take(&mut blocks, segment.record.domain, &entry, value)?;
+                }
+                cursor.advance().map_err(|e| file.error(e))?;
+            }
+        }
+        Ok(blocks)
+    }
+
+    /// What remains of a segment when the steps from `border` on go.
+    fn cut(
+        &self,
+        work: &FileWork<'_>,
+        segment: &LiveSegment,
+        rule: DensityRule,
+        border: Step,
+        observer: &dyn Observer,
+    ) -> Result<Option<LiveSegment>, Error> {
+        let directory = &self.shared.directory;
+        let Some(steps) = StepRange::new(segment.record.steps.from(), border) else { return Ok(None) };
+        let domain = segment.record.domain;
+        let end = directory.config.step_len.first_block(border);
+        let summary = segment.summary()?;
+        let shape = self.shape_of_new(rule, domain, steps, summary.entries)?;
+        observer.begin(&format!("cut {}", directory.segment_name(&segment.record)), Some(summary.entries));
+        let on_progress = work.on_progress(observer);
+        let record =
+            rewrite(directory, domain, [segment], steps, shape, on_progress, |entry| entry.block < end)?;
+        observer.end();
+        record.map(|record| LiveSegment::open_new(directory, record)).transpose()
+    }
+
+    /// Writes the blocks that go back into memory to a log file of their own, durably.
+    fn relog(&self, state: &State, blocks: &Blocks) -> Result<NextFile, Error> {
+        let mut file = state.log.create_next()?;
+        for (height, block) in blocks {
+            let step = self.shared.directory.config.step_len.step_of(*height);
+            let changes = block.as_refs();
+            file.append(&RecordRef::Block { height: *height, root: &block.root, changes: &changes }, step)?;
+        }
+        file.settle()?;
+        Ok(file)
+    }
+
+    /// The newest block before a step.
+    fn head_before(&self, version: &Version, border: Step) -> Result<Option<BlockNumber>, Error> {
+        let first = self.shared.directory.config.step_len.first_block(border);
+        let Some(at) = first.checked_sub(1) else { return Ok(None) };
+        let mut newest = None;
+        for segment in
+            version.domain(DomainId::ROOTS).iter().filter(|segment| segment.record.steps.from() < border)
+        {
+            let kv = segment.kv.get()?;
+            let mut cursor = kv.view().cursor();
+            cursor.seek_first().map_err(|e| kv.error(e))?;
+            while let Some(entry) = cursor.entry() {
+                newest = newest.max(root_height(entry.key).filter(|height| *height <= at));
+                cursor.next().map_err(|e| kv.error(e))?;
+            }
+        }
+        Ok(newest)
+    }
+}
+
+/// Adds an entry of a segment to the block that wrote it. `domain` ascends from that of roots.
+///
+/// A version of a block that was pruned is part of the state at the lowest block that was kept, the floor, and goes there,
+/// the newest of each key: blocks without a root do not come back.
+fn take(
+    blocks: &mut Blocks,
+    domain: DomainId,
+    entry: &Entry<'_>,
+    value: Option<Vec<u8>>,
+) -> Result<(), Error> {
+    if domain == DomainId::ROOTS {
+        let row = value.and_then(|row| RootRow::decode(&row));
+        let row = row.ok_or(Error::RootMissing { block: entry.block })?;
+        blocks.insert(entry.block, TakenBlock { root: row.root.0, changes: Vec::new() });
+        return Ok(());
+    }
+    if let Some(block) = blocks.get_mut(&entry.block) {
+        block.changes.push((domain, entry.key.to_vec(), value));
+        return Ok(());
+    }
+    let floor = blocks.first_entry().filter(|floor| entry.block < *floor.key());
+    let mut floor = floor.ok_or(Error::RootMissing { block: entry.block })?;
+    let changes = &mut floor.get_mut().changes;
+    let is_known = changes.last().is_some_and(|(last, key, _)| *last == domain && key == entry.key);
+    if !is_known && value.is_some() {
+        changes.push((domain, entry.key.to_vec(), value));
+    }
+    Ok(())
+}
+
+impl TakenBlock {
+    /// Ordered by domain and key, as segments gave them.
+    fn as_refs(&self) -> Vec<ChangeRef<'_>> {
+        let refs = self.changes.iter().map(|(domain, key, value)| ChangeRef {
+            domain: domain.0,
+            key,
+            value: value.as_deref(),
+        });
+        refs.collect()
+    }
+}

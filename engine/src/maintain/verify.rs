@@ -1,0 +1,258 @@
+//! Verify: is what the manifest names there, whole and consistent? Works on an archive that cannot be opened.
+//!
+//! Every problem is collected with its file instead of ending the run. Fast: presence, lengths, headers, footers, log
+//! records, accessors bound to their segment. Full: also every page checksum and content checksum, order and
+//! counts, every key found through its filter and its index, and the state at the head against its recorded root.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use icecore_index::KeyHash;
+use icecore_segments::error::{Corruption, Part, Reason};
+use icecore_segments::frame::Kind;
+use icecore_segments::{EntrySource, PageBuf};
+
+use crate::error::Error;
+use crate::manifest::Manifest;
+use crate::progress::Observer;
+use crate::reader::Reader;
+use crate::segment::live::{Directory, LiveSegment};
+use crate::storage::Storage;
+use crate::storage::layout;
+use crate::storage::os::OsStorage;
+use crate::wal::{Heights, Tail, WalReader};
+use crate::write::recovery;
+
+/// How often the run starts again when a writer keeps changing the manifest under it.
+const RETRIES_MAX: usize = 10;
+
+/// Entries between two words to the observer.
+const PROGRESS_EVERY: u64 = 1 << 14;
+
+/// How much to verify.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VerifyMode {
+    /// What can be seen without reading data pages.
+    Fast,
+    /// Everything.
+    Full,
+}
+
+/// What was verified and what is wrong.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// Files looked at.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What is wrong, by file.
+    pub problems: Vec<Error>,
+    /// Files in the directory that the manifest does not name. Beside a running writer: what it has not published yet, or what its
+    /// readers still hold. Without one: what a writer left that was killed or failed; the next one removes it.
+    pub garbage: Vec<PathBuf>,
+    /// Whether a writer has the archive open.
+    pub writer_is_running: bool,
+    /// What is peculiar about the end of the log, if anything is. It is no damage.
+    pub log_tail: Option<LogTailReport>,
+}
+
+/// The end of a log whose last bytes were not synced, or not written whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogTailReport {
+    /// The last log file.
+    pub path: PathBuf,
+    /// Where its sound records end. What follows was never acknowledged as durable; the next writer cuts it.
+    pub sound: u64,
+    /// The bytes of sound records that the file does not say were synced: a power loss can take them.
+    pub unmarked: u64,
+    /// The length of the file.
+    pub len: u64,
+}
+
+/// Verifies the archive at `path`. Takes no lock and changes nothing.
+///
+/// # Errors
+/// Only what keeps the manifest from being read; everything else stands in the report.
+pub fn verify(
+    path: impl AsRef<Path>,
+    mode: VerifyMode,
+    observer: &dyn Observer,
+) -> Result<VerifyReport, Error> {
+    verify_with(Arc::new(OsStorage), path, mode, observer)
+}
+
+/// The same on any storage.
+pub fn verify_with(
+    storage: Arc<dyn Storage>,
+    path: impl AsRef<Path>,
+    mode: VerifyMode,
+    observer: &dyn Observer,
+) -> Result<VerifyReport, Error> {
+    let path = path.as_ref();
+    for _ in 0..RETRIES_MAX {
+        let manifest = Manifest::load(&*storage, path)?;
+        let report = verify_manifest(&storage, path, &manifest, mode, observer)?;
+        // What a writer replaced meanwhile is no damage: its new manifest is to be verified.
+        if report.problems.is_empty()
+            || Manifest::load(&*storage, path).is_ok_and(|now| now.generation == manifest.generation)
+        {
+            return Ok(report);
+        }
+    }
+    Err(Error::Busy { path: path.to_owned() })
+}
+
+fn verify_manifest(
+    storage: &Arc<dyn Storage>,
+    path: &Path,
+    manifest: &Manifest,
+    mode: VerifyMode,
+    observer: &dyn Observer,
+) -> Result<VerifyReport, Error> {
+    let directory = recovery::directory(storage, path, manifest);
+    let mut report = VerifyReport::default();
+    for record in &manifest.segments {
+        let bytes = Kind::ALL.iter().map(|kind| record.file(*kind).summary.len).sum::<u64>();
+        report.files += Kind::ALL.len() as u64;
+        report.bytes += bytes;
+        observer.begin(&format!("verify {}", directory.segment_name(record)), Some(bytes));
+        let segment = LiveSegment::hold(&directory, record.clone(), &mut |_| {});
+        report.problems.extend(segment.verify(&directory, mode, observer));
+        observer.end();
+    }
+    verify_log(&directory, manifest, &mut report)?;
+    report.garbage = recovery::find_garbage(&directory, manifest)?;
+    report.writer_is_running = storage.is_locked(path)?;
+    if mode == VerifyMode::Full && report.problems.is_empty() {
+        report.problems.extend(verify_root(Arc::clone(storage), path, observer).err());
+    }
+    Ok(report)
+}
+
+/// Goes through the log files that are there, and reports those that are not: one problem for each gap, because a manifest that
+/// is wrong may name any number.
+fn verify_log(directory: &Directory, manifest: &Manifest, report: &mut VerifyReport) -> Result<(), Error> {
+    let names = directory.storage.list(&layout::wal_dir(&directory.path))?.unwrap_or_default();
+    let named = manifest.wal_first..=manifest.wal_last;
+    let there = names.iter().filter_map(|name| layout::parse_wal_name(name));
+    let (mut expected, mut heights) = (Some(manifest.wal_first), manifest.heights());
+    for sequence in there.filter(|sequence| named.contains(sequence)) {
+        if expected.is_some_and(|expected| expected < sequence) {
+            let path = layout::wal_file(&directory.path, expected.unwrap_or(sequence));
+            report.problems.push(Error::Missing { path });
+            heights = manifest.heights();
+        }
+        expected = sequence.checked_add(1);
+        verify_log_file(directory, manifest, sequence, &mut heights, report);
+    }
+    if let Some(expected) = expected.filter(|expected| named.contains(expected)) {
+        report.problems.push(Error::Missing { path: layout::wal_file(&directory.path, expected) });
+    }
+    Ok(())
+}
+
+fn verify_log_file(
+    directory: &Directory,
+    manifest: &Manifest,
+    sequence: u64,
+    heights: &mut Heights,
+    report: &mut VerifyReport,
+) {
+    let path = layout::wal_file(&directory.path, sequence);
+    let tail = if sequence == manifest.wal_last { Tail::Open } else { Tail::Sealed };
+    report.files += 1;
+    let checked = directory.storage.read(&path).and_then(|bytes| {
+        let bytes = bytes.ok_or_else(|| Error::Missing { path: path.clone() })?;
+        report.bytes += bytes.len() as u64;
+        let reader = WalReader::open(&path, &bytes, sequence, tail)?;
+        let (sound, unmarked, len) = (reader.position().len, reader.unmarked(), bytes.len() as u64);
+        if tail == Tail::Open && (sound < len || unmarked > 0) {
+            report.log_tail = Some(LogTailReport { path: path.clone(), sound, unmarked, len });
+        }
+        if tail == Tail::Open {
+            manifest.check_log_end(&directory.path, reader.position().records_end)?;
+        }
+        reader.records(&directory.config).try_for_each(|record| {
+            let (offset, record) = record?;
+            let follows = heights.follow(&record);
+            follows.map_err(|reason| Error::Damaged { path: path.clone(), offset, reason })
+        })
+    });
+    if let Err(error) = checked {
+        report.problems.push(error);
+        // What this file says after the problem is not known, so the next may go on anywhere.
+        *heights = manifest.heights();
+    }
+}
+
+fn verify_root(storage: Arc<dyn Storage>, path: &Path, observer: &dyn Observer) -> Result<(), Error> {
+    let reader = Reader::open_with(storage, path)?;
+    let Some(head) = reader.head() else { return Ok(()) };
+    let version = reader.shared.version();
+    let config = &reader.shared.directory.config;
+    let tree = version.build_tree(config, head, None, icecore_hot::Options::default(), observer)?.tree;
+    version.check_root(head, tree.root())
+}
+
+impl LiveSegment {
+    /// Everything that is wrong with the files of this segment.
+    fn verify(&self, directory: &Directory, mode: VerifyMode, observer: &dyn Observer) -> Vec<Error> {
+        if mode == VerifyMode::Fast {
+            let checked = [self.kv.check(), self.bt.check(), self.kvei.check()];
+            return checked.into_iter().filter_map(Result::err).collect();
+        }
+        let done = |kind| observer.advance(self.record.file(kind).summary.len);
+        let index = self.bt.get().and_then(|bt| bt.view().verify().map_err(|e| bt.error(e)));
+        done(Kind::PivotIndex);
+        let filter = self.kvei.get().and_then(|kvei| kvei.view().verify().map_err(|e| kvei.error(e)));
+        done(Kind::ExistenceFilter);
+        let content = directory
+            .open_for_pass(&self.record)
+            .and_then(|file| file.view().verify().map_err(|e| file.error(e)));
+        let mut problems: Vec<_> = [index, filter, content].into_iter().filter_map(Result::err).collect();
+        if problems.is_empty() {
+            problems.extend(self.verify_accessors(directory, observer).err());
+        }
+        problems
+    }
+
+    /// Whether every entry is found by way of its filter and its index.
+    fn verify_accessors(&self, directory: &Directory, observer: &dyn Observer) -> Result<(), Error> {
+        let file = directory.open_for_pass(&self.record)?;
+        let (bt, kvei) = (self.bt.get()?, self.kvei.get()?);
+        let per_entry = self.record.kv.summary.len / file.view().summary().entries.max(1);
+        let mut cursor = file.view().cursor();
+        cursor.seek_first().map_err(|e| file.error(e))?;
+        let mut last: Option<Vec<u8>> = None;
+        let mut page = PageBuf::default();
+        let mut seen = 0_u64;
+        while let Some(entry) = cursor.entry() {
+            let is_new = last.as_deref() != Some(entry.key);
+            if is_new {
+                let hash = KeyHash::of(entry.key);
+                if !kvei.view().may_contain(hash).map_err(|e| kvei.error(e))? {
+                    return Err(kvei.error(inconsistent(Part::Shard, kvei.view().page_range(hash).start)));
+                }
+                last = Some(entry.key.to_vec());
+            }
+            let span = bt.view().locate(entry.key, entry.block).map_err(|e| bt.error(e))?;
+            let found =
+                file.view().get_in(span, entry.key, entry.block, &mut page).map_err(|e| file.error(e))?;
+            if found.map(|version| version.block) != Some(entry.block) {
+                let leaf = bt.view().leaf_range(bt.view().leaf(entry.key, entry.block));
+                return Err(bt.error(inconsistent(Part::Leaf, leaf.start)));
+            }
+            seen += 1;
+            if seen.is_multiple_of(PROGRESS_EVERY) {
+                observer.advance(PROGRESS_EVERY * per_entry);
+            }
+            cursor.advance().map_err(|e| file.error(e))?;
+        }
+        Ok(())
+    }
+}
+
+fn inconsistent(part: Part, offset: u64) -> icecore_segments::Error {
+    Corruption { part, offset, reason: Reason::Order }.into()
+}

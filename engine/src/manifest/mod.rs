@@ -1,0 +1,642 @@
+//! The manifest: the one small file that says what an archive consists of.
+//!
+//! Written to a new name, synced, renamed, the directory synced: the rename is the commit point of every change
+//! to the set of files. What the manifest names must be there; what it does not name is garbage. The bytes are described
+//! in `FORMAT.md`. Written by [`publish`](crate::write::writer), read by [`recovery`](crate::write::recovery).
+
+use std::collections::HashSet;
+use std::num::NonZeroU64;
+use std::path::Path;
+
+use icecore_index::{Density, FilterBits};
+use icecore_segments::EncodingRule;
+use icecore_segments::bytes::{array32_at, put_varint, take_varint, u32_at, u64_at};
+use icecore_segments::checksum::{Checksum, crc64};
+use icecore_segments::frame::{FileSummary, Kind};
+use icecore_segments::step::{BlockNumber, Step, StepRange};
+
+use crate::domain::{DOMAINS_MAX, Domain, DomainId};
+use crate::error::Error;
+use crate::options::{Config, Snapshots};
+use crate::steps::StepLen;
+use crate::storage::layout;
+use crate::storage::{ReadFile, Storage};
+use crate::wal::{FILE_HEADER_LEN, Heights};
+
+const MAGIC: [u8; 8] = *b"\x8AICM\r\n\x1A\n";
+/// The format version that is written.
+pub(crate) const VERSION: u32 = 3;
+/// Has no declared key lengths, and no digests beside the roots.
+const VERSION_WITHOUT_KEY_LENS: u32 = 2;
+/// Has no snapshot period: the archive has no snapshots.
+const VERSION_WITHOUT_SNAPSHOTS: u32 = 1;
+const HEAD_LEN: usize = 24;
+const SUM_LEN: usize = 8;
+
+/// The rule that chooses M, filter bits and encoding of every segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum DensityRule {
+    /// Dense for fresh, sparse for old.
+    #[default]
+    Recency,
+    /// All pivot indexes together take at most so many bytes; the freshest get it first.
+    Budget {
+        /// Bytes of all `.bt` files together.
+        bytes: u64,
+    },
+    /// The same M for every segment.
+    Fixed(Density),
+}
+
+/// One file of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileRecord {
+    /// Tells files for the same range apart; part of the name.
+    pub(crate) revision: u32,
+    /// Length and content checksum: kept here too, so that a swapped or stale file is noticed.
+    pub(crate) summary: FileSummary,
+}
+
+/// A live segment: the files of one domain over one step range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentRecord {
+    pub(crate) domain: DomainId,
+    pub(crate) steps: StepRange,
+    pub(crate) kv: FileRecord,
+    pub(crate) bt: FileRecord,
+    pub(crate) kvei: FileRecord,
+    pub(crate) m: Density,
+    pub(crate) filter_bits: FilterBits,
+}
+
+impl SegmentRecord {
+    /// The record of one of its files.
+    pub(crate) fn file(&self, kind: Kind) -> FileRecord {
+        match kind {
+            Kind::Segment => self.kv,
+            Kind::PivotIndex => self.bt,
+            Kind::ExistenceFilter => self.kvei,
+        }
+    }
+
+    /// The name of one of its files.
+    pub(crate) fn file_name(&self, config: &Config, kind: Kind) -> String {
+        let domain = &config.domains[self.domain.index()].name;
+        layout::segment_file(domain, self.steps, self.file(kind).revision, kind)
+    }
+}
+
+/// What an archive consists of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    /// Counts the manifests of this archive; a reader that finds another one starts again.
+    pub(crate) generation: u64,
+    pub(crate) config: Config,
+    pub(crate) rule: DensityRule,
+    /// Every step before this one is in segments, none at or after it.
+    pub(crate) emitted_to: Step,
+    /// The first block ever committed.
+    pub(crate) first_block: Option<BlockNumber>,
+    /// The highest block that is in segments.
+    pub(crate) emitted_head: Option<BlockNumber>,
+    /// Blocks below this one were pruned and are not answered.
+    pub(crate) pruned_before: BlockNumber,
+    /// The first and the last file of the log, both there.
+    pub(crate) wal_first: u64,
+    pub(crate) wal_last: u64,
+    /// Where the last record ends that was synced in the last log file when this manifest was written: it must be there.
+    pub(crate) wal_reached: u64,
+    /// Ordered by domain, then by step.
+    pub(crate) segments: Vec<SegmentRecord>,
+}
+
+impl Manifest {
+    /// The manifest of an empty archive.
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            generation: 1,
+            config,
+            rule: DensityRule::default(),
+            emitted_to: Step(0),
+            first_block: None,
+            emitted_head: None,
+            pruned_before: 0,
+            wal_first: 1,
+            wal_last: 1,
+            wal_reached: 0,
+            segments: Vec::new(),
+        }
+    }
+
+    /// Checks that the last log file has what it had when this manifest was written. `records_end` is where its records end.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for a log that was cut.
+    pub(crate) fn check_log_end(&self, dir: &Path, records_end: u64) -> Result<(), Error> {
+        if self.wal_reached <= records_end {
+            return Ok(());
+        }
+        let (path, offset) = (layout::wal_file(dir, self.wal_last), records_end);
+        Err(Error::Damaged { path, offset, reason: "the log ends before what the manifest says was synced" })
+    }
+
+    /// Makes this the archive's manifest, durably, in one step.
+    ///
+    /// Durability: when this returns, a power loss leaves this manifest; when it fails, the former or this one.
+    pub(crate) fn store(&self, storage: &dyn Storage, dir: &Path) -> Result<(), Error> {
+        self.write_beside(storage, dir)?;
+        Self::install(storage, dir)
+    }
+
+    /// Writes and syncs this as the next manifest. The former stays the archive's, whether this fails or not.
+    pub(crate) fn write_beside(&self, storage: &dyn Storage, dir: &Path) -> Result<(), Error> {
+        let fresh = dir.join(layout::MANIFEST_NEW);
+        storage.remove(&fresh)?;
+        self.write_to(storage, &fresh).inspect_err(|_| {
+            // What cannot be removed now is garbage that the next opening removes.
+            let _ = storage.remove(&fresh);
+        })
+    }
+
+    fn write_to(&self, storage: &dyn Storage, path: &Path) -> Result<(), Error> {
+        let mut file = storage.create(path)?;
+        file.write_all(&self.encode()).map_err(|source| Error::Io {
+            operation: crate::error::Operation::Write,
+            path: path.to_owned(),
+            source,
+        })?;
+        file.sync()
+    }
+
+    /// Makes what [`Manifest::write_beside`] wrote the archive's manifest.
+    ///
+    /// Durability: as [`Manifest::store`].
+    pub(crate) fn install(storage: &dyn Storage, dir: &Path) -> Result<(), Error> {
+        storage.rename(&dir.join(layout::MANIFEST_NEW), &dir.join(layout::MANIFEST))?;
+        storage.sync_dir(dir)
+    }
+
+    /// Reads the manifest of the archive at `dir`.
+    ///
+    /// # Errors
+    /// [`Error::NotAnArchive`] where there is none; [`Error::Damaged`] with the offset; [`Error::Unsupported`].
+    pub(crate) fn load(storage: &dyn Storage, dir: &Path) -> Result<Self, Error> {
+        Self::open(storage, dir).map(|(manifest, _)| manifest)
+    }
+
+    /// The same, and the file it was read from: as long as that has the name, this is the manifest.
+    pub(crate) fn open(storage: &dyn Storage, dir: &Path) -> Result<(Self, Box<dyn ReadFile>), Error> {
+        let path = dir.join(layout::MANIFEST);
+        let Some(file) = storage.open(&path)? else {
+            if storage.len(&dir.join(layout::CHECKPOINT))?.is_some() {
+                return Err(Error::Unfinished { path: dir.to_owned() });
+            }
+            let had_content = had_content(storage, dir)?;
+            return Err(if had_content {
+                Error::Missing { path }
+            } else {
+                Error::NotAnArchive { path: dir.to_owned() }
+            });
+        };
+        let mut bytes = vec![0; file.len()? as usize];
+        let read = file.read_at(0, &mut bytes)?;
+        Ok((Self::decode(&bytes[..read], &path)?, file))
+    }
+
+    /// The names of the files of live segments.
+    pub(crate) fn file_names(&self) -> HashSet<String> {
+        let of_segment =
+            |segment: &SegmentRecord| Kind::ALL.map(|kind| segment.file_name(&self.config, kind));
+        self.segments.iter().flat_map(of_segment).collect()
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        put_varint(&mut body, self.generation);
+        encode_config(&mut body, &self.config);
+        encode_rule(&mut body, self.rule);
+        put_varint(&mut body, self.emitted_to.0);
+        put_option(&mut body, self.first_block);
+        put_option(&mut body, self.emitted_head);
+        let log = [self.wal_first, self.wal_last, self.wal_reached];
+        for number in [self.pruned_before].into_iter().chain(log).chain([self.segments.len() as u64]) {
+            put_varint(&mut body, number);
+        }
+        for segment in &self.segments {
+            encode_segment(&mut body, segment);
+        }
+        frame(VERSION, &body)
+    }
+
+    fn decode(bytes: &[u8], path: &Path) -> Result<Self, Error> {
+        let damaged =
+            |offset: usize, reason| Error::Damaged { path: path.to_owned(), offset: offset as u64, reason };
+        if bytes.len() < HEAD_LEN + SUM_LEN {
+            return Err(damaged(bytes.len(), "length"));
+        }
+        if bytes[..8] != MAGIC {
+            return Err(damaged(0, "magic"));
+        }
+        let sum_at = bytes.len() - SUM_LEN;
+        if !left_out!(ManifestChecksum) && u64_at(bytes, sum_at) != Some(crc64(&bytes[..sum_at])) {
+            return Err(damaged(sum_at, "checksum"));
+        }
+        let version = u32_at(bytes, 8).unwrap_or(0);
+        if !(VERSION_WITHOUT_SNAPSHOTS..=VERSION).contains(&version) {
+            let (found, supported) = (u64::from(version), u64::from(VERSION));
+            return Err(Error::Unsupported { path: path.to_owned(), found, supported });
+        }
+        if u64_at(bytes, 16) != Some((sum_at - HEAD_LEN) as u64) {
+            return Err(damaged(16, "length"));
+        }
+        let mut fields = Fields { bytes: &bytes[HEAD_LEN..sum_at], at: 0 };
+        let manifest =
+            decode_body(&mut fields, version).ok_or_else(|| damaged(HEAD_LEN + fields.at, "field"))?;
+        if fields.at != fields.bytes.len() {
+            return Err(damaged(HEAD_LEN + fields.at, "length"));
+        }
+        Ok(manifest)
+    }
+}
+
+/// Puts head and checksum around a body.
+fn frame(version: u32, body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEAD_LEN + body.len() + SUM_LEN);
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&version.to_le_bytes());
+    out.extend_from_slice(&0u32.to_le_bytes());
+    out.extend_from_slice(&(body.len() as u64).to_le_bytes());
+    out.extend_from_slice(body);
+    let sum = crc64(&out);
+    out.extend_from_slice(&sum.to_le_bytes());
+    out
+}
+
+/// Whether a directory without a manifest holds what only an archive with one can have: a segment, or a log with a
+/// record. A crash in the midst of creation leaves neither.
+pub(crate) fn had_content(storage: &dyn Storage, dir: &Path) -> Result<bool, Error> {
+    let names = storage.list(dir)?.unwrap_or_default();
+    if names
+        .iter()
+        .any(|name| layout::is_ours(name) && ![layout::MANIFEST_NEW, layout::CHECKPOINT].contains(&&**name))
+    {
+        return Ok(true);
+    }
+    let wal = layout::wal_dir(dir);
+    for name in storage.list(&wal)?.unwrap_or_default() {
+        if storage.len(&wal.join(name))?.is_some_and(|len| len > FILE_HEADER_LEN as u64) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn put_option(out: &mut Vec<u8>, value: Option<u64>) {
+    out.push(u8::from(value.is_some()));
+    put_varint(out, value.unwrap_or(0));
+}
+
+fn encode_config(out: &mut Vec<u8>, config: &Config) {
+    put_varint(out, config.step_len.0.get());
+    put_varint(out, config.reorg_window);
+    put_varint(out, config.snapshots.map_or(0, |snapshots| snapshots.period.get()));
+    put_varint(out, config.domains.len() as u64);
+    for domain in &config.domains {
+        put_varint(out, domain.name.len() as u64);
+        out.extend_from_slice(domain.name.as_bytes());
+        out.push(match domain.encoding {
+            EncodingRule::Auto => 0,
+            EncodingRule::Plain => 1,
+            EncodingRule::Zstd => 2,
+        });
+        put_varint(out, domain.key_len.unwrap_or(0) as u64);
+    }
+}
+
+fn encode_rule(out: &mut Vec<u8>, rule: DensityRule) {
+    let (code, number) = match rule {
+        DensityRule::Recency => (0, 0),
+        DensityRule::Budget { bytes } => (1, bytes),
+        DensityRule::Fixed(m) => (2, u64::from(m.get())),
+    };
+    out.push(code);
+    put_varint(out, number);
+}
+
+fn encode_segment(out: &mut Vec<u8>, segment: &SegmentRecord) {
+    put_varint(out, u64::from(segment.domain.0));
+    put_varint(out, segment.steps.from().0);
+    put_varint(out, segment.steps.to().0);
+    for kind in Kind::ALL {
+        let file = segment.file(kind);
+        put_varint(out, u64::from(file.revision));
+        put_varint(out, file.summary.len);
+        out.extend_from_slice(&file.summary.content.0);
+    }
+    put_varint(out, u64::from(segment.m.get()));
+    out.push(segment.filter_bits.get());
+}
+
+/// A position in the body; every read is `None` past the end.
+struct Fields<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Fields<'a> {
+    fn number(&mut self) -> Option<u64> {
+        take_varint(self.bytes, &mut self.at)
+    }
+
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let taken = self.bytes.get(self.at..self.at.checked_add(len)?)?;
+        self.at += len;
+        Some(taken)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        Some(self.take(1)?[0])
+    }
+
+    fn option(&mut self) -> Option<Option<u64>> {
+        match (self.byte()?, self.number()?) {
+            (0, 0) => Some(None),
+            (1, number) => Some(Some(number)),
+            _ => None,
+        }
+    }
+}
+
+fn decode_body(fields: &mut Fields<'_>, version: u32) -> Option<Manifest> {
+    let generation = fields.number()?;
+    let config = decode_config(fields, version)?;
+    let rule = match (fields.byte()?, fields.number()?) {
+        (0, 0) => DensityRule::Recency,
+        (1, bytes) => DensityRule::Budget { bytes },
+        (2, m) => DensityRule::Fixed(Density::new(u32::try_from(m).ok()?)?),
+        _ => return None,
+    };
+    let emitted_to = Step(fields.number()?);
+    let first_block = fields.option()?;
+    let emitted_head = fields.option()?;
+    let (pruned_before, wal_first, wal_last) = (fields.number()?, fields.number()?, fields.number()?);
+    let wal_reached = if version <= VERSION_WITHOUT_KEY_LENS { 0 } else { fields.number()? };
+    let mut segments = Vec::new();
+    for _ in 0..fields.number()? {
+        let segment = decode_segment(fields)?;
+        if segment.domain.index() >= config.domains.len() || segment.steps.to() > emitted_to {
+            return None;
+        }
+        segments.push(segment);
+    }
+    let manifest = Manifest {
+        generation,
+        config,
+        rule,
+        emitted_to,
+        first_block,
+        emitted_head,
+        pruned_before,
+        wal_first,
+        wal_last,
+        wal_reached,
+        segments,
+    };
+    manifest.is_consistent().then_some(manifest)
+}
+
+impl Manifest {
+    /// What follows the log of this archive.
+    pub(crate) fn heights(&self) -> Heights {
+        Heights::new(self.config.step_len, self.emitted_to)
+    }
+
+    /// Whether its parts agree, as far as the manifest alone shows it.
+    fn is_consistent(&self) -> bool {
+        let ordered = self.segments.windows(2).all(|pair| {
+            (pair[0].domain, pair[0].steps.to()) <= (pair[1].domain, pair[1].steps.from())
+                || pair[0].domain < pair[1].domain
+        });
+        // What is counted up or added up from here: the next manifest, the next log file, all bytes.
+        let countable =
+            self.generation < u64::MAX && self.wal_first <= self.wal_last && self.wal_last < u64::MAX;
+        let mut files = self.segments.iter().flat_map(|segment| Kind::ALL.map(|kind| segment.file(kind)));
+        let bytes = files.try_fold(0u64, |sum, file| sum.checked_add(file.summary.len));
+        ordered && countable && bytes.is_some() && self.accounts_for_emitted()
+    }
+
+    /// E6: what was emitted is in segments. A block that is in neither segments nor log would be gone without a word.
+    fn accounts_for_emitted(&self) -> bool {
+        let step_of = |height| self.config.step_len.step_of(height);
+        let has_blocks =
+            self.emitted_to == Step(0) || Step(self.emitted_to.0 - 1) <= step_of(BlockNumber::MAX);
+        let roots = self.segments.iter().take_while(|segment| segment.domain == DomainId::ROOTS).last();
+        has_blocks
+            && match (self.emitted_head, roots) {
+                (None, roots) => roots.is_none(),
+                (Some(head), Some(roots)) => {
+                    self.first_block.is_some() && roots.steps.contains(step_of(head))
+                }
+                // Pruning to a height above takes the roots of all that was emitted.
+                (Some(head), None) => head < self.pruned_before && step_of(head) < self.emitted_to,
+            }
+    }
+}
+
+fn decode_config(fields: &mut Fields<'_>, version: u32) -> Option<Config> {
+    let step_len = StepLen(NonZeroU64::new(fields.number()?)?);
+    let reorg_window = fields.number()?;
+    let period = if version == VERSION_WITHOUT_SNAPSHOTS { 0 } else { fields.number()? };
+    let snapshots = NonZeroU64::new(period).map(|period| Snapshots { period });
+    let count = fields.number()? as usize;
+    if !(2 + usize::from(snapshots.is_some())..=DOMAINS_MAX).contains(&count) {
+        return None;
+    }
+    let mut domains = Vec::with_capacity(count);
+    for _ in 0..count {
+        let len = fields.number()?;
+        let name = str::from_utf8(fields.take(usize::try_from(len).ok()?)?).ok()?.to_owned();
+        let encoding = match fields.byte()? {
+            0 => EncodingRule::Auto,
+            1 => EncodingRule::Plain,
+            2 => EncodingRule::Zstd,
+            _ => return None,
+        };
+        let key_len = match if version <= VERSION_WITHOUT_KEY_LENS { 0 } else { fields.number()? as usize } {
+            0 => None,
+            len if Domain::is_key_len(len) => Some(len),
+            _ => return None,
+        };
+        domains.push(Domain { name, encoding, key_len });
+    }
+    let config = Config { domains, step_len, reorg_window, snapshots };
+    let nodes = config.nodes().is_none_or(|nodes| config.domains[nodes.index()] == Domain::nodes());
+    let sound = config.domains[0] == Domain::roots()
+        && nodes
+        && config.names_are_distinct()
+        && config.declared().iter().all(|domain| Domain::check_name(&domain.name).is_ok());
+    sound.then_some(config)
+}
+
+fn decode_segment(fields: &mut Fields<'_>) -> Option<SegmentRecord> {
+    let domain = DomainId(u16::try_from(fields.number()?).ok()?);
+    let steps = StepRange::new(Step(fields.number()?), Step(fields.number()?))?;
+    let mut file = || {
+        let revision = u32::try_from(fields.number()?).ok()?;
+        let len = fields.number()?;
+        let content = Checksum(array32_at(fields.take(32)?, 0)?);
+        Some(FileRecord { revision, summary: FileSummary { len, content } })
+    };
+    let (kv, bt, kvei) = (file()?, file()?, file()?);
+    let m = Density::new(u32::try_from(fields.number()?).ok()?)?;
+    let code = fields.byte()?;
+    let filter_bits = [FilterBits::Eight, FilterBits::Sixteen].into_iter().find(|bits| bits.get() == code)?;
+    Some(SegmentRecord { domain, steps, kv, bt, kvei, m, filter_bits })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+
+    /// Of a step of the sample.
+    fn first_block(step: u64) -> BlockNumber {
+        Options::new().domain("kv").into_config().unwrap().step_len.first_block(Step(step))
+    }
+
+    fn sample() -> Manifest {
+        let period = NonZeroU64::new(300);
+        let code = Domain::new("code").key_len(20);
+        let options = Options::new().domain("kv").declare(code).snapshot_period(period);
+        let config = options.into_config().unwrap();
+        let file = |revision, byte| FileRecord {
+            revision,
+            summary: FileSummary { len: 12288, content: Checksum([byte; 32]) },
+        };
+        let segment = |domain, from, to| SegmentRecord {
+            domain: DomainId(domain),
+            steps: StepRange::new(Step(from), Step(to)).unwrap(),
+            kv: file(0, 1),
+            bt: file(3, 2),
+            kvei: file(0, 3),
+            m: Density::new(16).unwrap(),
+            filter_bits: FilterBits::Eight,
+        };
+        Manifest {
+            generation: 9,
+            rule: DensityRule::Budget { bytes: 1 << 28 },
+            emitted_to: Step(6),
+            first_block: Some(17),
+            emitted_head: Some(first_block(6) - 7),
+            pruned_before: 20,
+            wal_first: 4,
+            wal_last: 5,
+            segments: vec![segment(0, 0, 4), segment(0, 4, 6), segment(1, 0, 4)],
+            ..Manifest::new(config)
+        }
+    }
+
+    #[test]
+    fn a_manifest_reads_back() {
+        let manifest = sample();
+        assert_eq!(Manifest::decode(&manifest.encode(), Path::new("M")).unwrap(), manifest);
+    }
+
+    fn decode(manifest: &Manifest) -> Result<Manifest, Error> {
+        Manifest::decode(&manifest.encode(), Path::new("M"))
+    }
+
+    #[test]
+    fn two_domains_of_one_name_are_refused() {
+        let mut manifest = sample();
+        manifest.config.domains[2].name = "kv".to_owned();
+        assert!(matches!(decode(&manifest), Err(Error::Damaged { reason: "field", .. })));
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_counted_on_from_are_refused() {
+        let refused = |change: &dyn Fn(&mut Manifest)| {
+            let mut manifest = sample();
+            change(&mut manifest);
+            decode(&manifest).is_err()
+        };
+        assert!(refused(&|manifest| manifest.generation = u64::MAX));
+        assert!(refused(&|manifest| manifest.wal_last = u64::MAX));
+        assert!(refused(&|manifest| manifest.wal_last = 3));
+        assert!(refused(&|manifest| {
+            manifest.segments.iter_mut().for_each(|segment| segment.kv.summary.len = u64::MAX / 2);
+        }));
+        assert!(!refused(&|manifest| manifest.wal_last = u64::MAX - 1), "the files themselves must be there");
+    }
+
+    #[test]
+    fn what_was_emitted_is_accounted_for() {
+        let accepts = |change: &dyn Fn(&mut Manifest)| {
+            let mut manifest = sample();
+            change(&mut manifest);
+            decode(&manifest).is_ok()
+        };
+        assert!(accepts(&|manifest| manifest.emitted_head = Some(first_block(4))));
+        assert!(accepts(&|manifest| manifest.emitted_to = Step(9)), "steps without a block, after an unwind");
+        assert!(!accepts(&|manifest| manifest.emitted_to = Step(5)), "before the end of a segment");
+        assert!(!accepts(&|manifest| manifest.emitted_to = Step(u64::MAX)), "steps without a height");
+        assert!(!accepts(&|manifest| manifest.emitted_head = Some(first_block(6))), "behind the last roots");
+        assert!(
+            !accepts(&|manifest| manifest.emitted_head = Some(first_block(4) - 1)),
+            "before the last roots"
+        );
+        assert!(!accepts(&|manifest| manifest.emitted_head = None), "roots without a block");
+        assert!(!accepts(&|manifest| manifest.first_block = None));
+        let without_roots = |manifest: &mut Manifest| drop(manifest.segments.drain(..2));
+        assert!(!accepts(&without_roots), "a block without a root");
+        assert!(accepts(&|manifest| {
+            without_roots(manifest);
+            manifest.pruned_before = first_block(6);
+        }));
+    }
+
+    #[test]
+    fn manifests_of_earlier_versions_are_read() {
+        let manifest = Manifest::new(Options::new().domain("kv").into_config().unwrap());
+        let bytes = manifest.encode();
+        let mut body = bytes[HEAD_LEN..bytes.len() - SUM_LEN].to_vec();
+        // How far the log was synced stands before the number of segments, the last byte.
+        assert_eq!(body.remove(body.len() - 2), 0);
+        // The length of keys stands last of what a domain has: at 14 for `_roots`, at 19 for `kv`.
+        assert_eq!((body.remove(19), body.remove(14)), (0, 0));
+        assert_eq!(Manifest::decode(&frame(2, &body), Path::new("M")).unwrap(), manifest);
+        // Generation, two bytes of blocks per step, reorg window; the period after them is off.
+        assert_eq!(body.remove(4), 0);
+        assert_eq!(Manifest::decode(&frame(1, &body), Path::new("M")).unwrap(), manifest);
+        let unknown = Manifest::decode(&frame(VERSION + 1, &body), Path::new("M"));
+        assert!(matches!(unknown, Err(Error::Unsupported { found: 4, supported: 3, .. })));
+    }
+
+    #[test]
+    fn every_flipped_byte_and_every_cut_is_an_error() {
+        let bytes = sample().encode();
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x41;
+            assert!(Manifest::decode(&damaged, Path::new("M")).is_err(), "byte {at}");
+            assert!(Manifest::decode(&bytes[..at], Path::new("M")).is_err(), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn hostile_fields_behind_a_sound_checksum_are_errors() {
+        let sound = sample().encode();
+        for at in HEAD_LEN..sound.len() - SUM_LEN {
+            for xor in [0x01, 0x80, 0xFF] {
+                let mut bytes = sound.clone();
+                bytes[at] ^= xor;
+                let sum_at = bytes.len() - SUM_LEN;
+                let sum = crc64(&bytes[..sum_at]);
+                bytes[sum_at..].copy_from_slice(&sum.to_le_bytes());
+                if let Ok(manifest) = Manifest::decode(&bytes, Path::new("M")) {
+                    assert_eq!(manifest.encode(), bytes, "one manifest, one encoding: byte {at}");
+                }
+            }
+        }
+    }
+}

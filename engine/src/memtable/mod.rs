@@ -1,0 +1,9 @@
+//! What has been committed and is in no segment yet, in memory: one table per step, with the nodes of its snapshots beside it.
+//!
+//! The writer has tables; a reader of another process has the blocks of the log, and tables when it needs them. Emission writes
+//! them out.
+
+pub(crate) mod log_tail;
+pub(crate) mod node_key;
+pub(crate) mod node_table;
+pub(crate) mod step_table;

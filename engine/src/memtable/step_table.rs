@@ -1,0 +1,293 @@
+//! The versions of one step in memory: what has been committed and not yet emitted.
+//!
+//! One table per step. The writer adds the newest block to the last table while readers look things up; a reader
+//! that is pinned to an older height does not see versions above it. A table is never thinned out: emission and
+//! unwinding make a new list of tables, and readers that hold the old one keep its tables alive.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use icecore_segments::step::{BlockNumber, Step};
+use parking_lot::{RwLock, RwLockReadGuard};
+
+use crate::domain::{DomainId, RootRow, root_height, root_key};
+use crate::memtable::node_key::NodeVersion;
+use crate::memtable::node_table::{NodeTable, bytes_of};
+use crate::options::Config;
+use crate::wal::ChangeRef;
+use crate::write::compare::digest;
+
+/// The versions of one key, block ascending.
+pub(crate) type Versions = Vec<(BlockNumber, Option<Box<[u8]>>)>;
+
+/// The keys of one domain, in order.
+pub(crate) type Keys = BTreeMap<Box<[u8]>, Versions>;
+
+/// What a version says: its block, and its value or that the key was deleted.
+pub(crate) type Found = (BlockNumber, Option<Vec<u8>>);
+
+/// A direction of iteration over keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum Direction {
+    /// Keys ascending.
+    #[default]
+    Forward,
+    /// Keys descending.
+    Backward,
+}
+
+/// All versions of one step, in memory.
+#[derive(Debug)]
+pub(crate) struct StepTable {
+    step: Step,
+    /// Of all domains but that of nodes, which is the last.
+    domains: Vec<RwLock<Keys>>,
+    nodes: NodeTable,
+    bytes: AtomicU64,
+}
+
+impl StepTable {
+    pub(crate) fn new(step: Step, config: &Config) -> Self {
+        Self::empty(step, config.domains.len() - usize::from(config.snapshots.is_some()))
+    }
+
+    fn empty(step: Step, domains: usize) -> Self {
+        let domains = (0..domains).map(|_| RwLock::new(Keys::new())).collect();
+        Self { step, domains, nodes: NodeTable::default(), bytes: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn step(&self) -> Step {
+        self.step
+    }
+
+    /// Bytes of keys and values held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// How many blocks are in the table.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.keys(DomainId::ROOTS).len() as u64
+    }
+
+    /// The newest block in the table: every block has a key among the roots.
+    pub(crate) fn last_height(&self) -> Option<BlockNumber> {
+        self.keys(DomainId::ROOTS).last_key_value().and_then(|(key, _)| root_height(key))
+    }
+
+    /// Adds the changes of one block to a domain. `height` is above every height in the table.
+    pub(crate) fn add<'a>(
+        &self,
+        domain: DomainId,
+        height: BlockNumber,
+        changes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+    ) {
+        let mut keys = self.domains[domain.index()].write();
+        let mut bytes = 0;
+        for (key, value) in changes {
+            bytes += key.len() + value.map_or(0, <[u8]>::len);
+            let version = (height, value.map(Box::from));
+            // One search, at the price of a copy of the key where it is there already.
+            match keys.entry(key.into()) {
+                Entry::Occupied(versions) => versions.into_mut().push(version),
+                Entry::Vacant(place) => {
+                    place.insert(vec![version]);
+                }
+            }
+        }
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Adds what one block writes among the nodes, ascending by key. Its height is above those of all nodes in the table.
+    pub(crate) fn add_nodes(&self, versions: Vec<NodeVersion>) {
+        self.bytes.fetch_add(bytes_of(&versions), Ordering::Relaxed);
+        self.nodes.push(versions);
+    }
+
+    /// The keys of a domain; `None` for that of nodes.
+    fn read(&self, domain: DomainId) -> Option<RwLockReadGuard<'_, Keys>> {
+        self.domains.get(domain.index()).map(RwLock::read)
+    }
+
+    /// The newest version of `key` at or below `at`.
+    pub(crate) fn get(&self, domain: DomainId, key: &[u8], at: BlockNumber) -> Option<Found> {
+        let Some(keys) = self.read(domain) else { return self.nodes.get(key, at) };
+        newest(keys.get(key)?, at).map(|(block, value)| (*block, value.as_deref().map(<[u8]>::to_vec)))
+    }
+
+    /// The versions of `key` at or below `at`, newest first.
+    pub(crate) fn history(&self, domain: DomainId, key: &[u8], at: BlockNumber) -> Vec<Found> {
+        let Some(keys) = self.read(domain) else { return self.nodes.history(key, at) };
+        let versions = keys.get(key).map_or(&[][..], Vec::as_slice);
+        let end = versions.partition_point(|(block, _)| *block <= at);
+        versions[..end]
+            .iter()
+            .rev()
+            .map(|(block, value)| (*block, value.as_deref().map(<[u8]>::to_vec)))
+            .collect()
+    }
+
+    /// Up to `limit` keys inside `bounds` that have a version at or below `at`, each with the newest such version, in
+    /// the direction given.
+    pub(crate) fn range(
+        &self,
+        domain: DomainId,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        at: BlockNumber,
+        direction: Direction,
+        limit: usize,
+    ) -> Vec<(Vec<u8>, Found)> {
+        if is_empty(bounds) {
+            return Vec::new();
+        }
+        let Some(keys) = self.read(domain) else { return self.nodes.range(bounds, at, direction, limit) };
+        let range = keys.range::<[u8], _>(bounds);
+        let visible = |key: &[u8], versions: &Versions| {
+            let (block, value) = newest(versions, at)?;
+            Some((key.to_vec(), (*block, value.as_deref().map(<[u8]>::to_vec))))
+        };
+        match direction {
+            Direction::Forward => {
+                range.filter_map(|(key, versions)| visible(key, versions)).take(limit).collect()
+            }
+            Direction::Backward => {
+                range.rev().filter_map(|(key, versions)| visible(key, versions)).take(limit).collect()
+            }
+        }
+    }
+
+    /// The keys of a domain that is not that of nodes, for emission: the caller holds off writers while it reads.
+    pub(crate) fn keys(&self, domain: DomainId) -> RwLockReadGuard<'_, Keys> {
+        self.domains[domain.index()].read()
+    }
+
+    /// The nodes.
+    pub(crate) fn nodes(&self) -> &NodeTable {
+        &self.nodes
+    }
+
+    /// A copy that has only the versions at or below `to`, and nodes only where they are asked for.
+    pub(crate) fn unwound(&self, to: BlockNumber, with_nodes: bool) -> Self {
+        let mut copy = Self::empty(self.step, self.domains.len());
+        let mut bytes = 0;
+        if with_nodes {
+            copy.nodes = self.nodes.unwound(to);
+            bytes += copy.nodes.bytes();
+        }
+        for (source, target) in self.domains.iter().zip(&copy.domains) {
+            let mut target = target.write();
+            for (key, versions) in source.read().iter() {
+                let end = versions.partition_point(|(block, _)| *block <= to);
+                if end > 0 {
+                    let len = |value: &Option<Box<[u8]>>| key.len() + value.as_ref().map_or(0, |v| v.len());
+                    bytes += versions[..end].iter().map(|(_, value)| len(value) as u64).sum::<u64>();
+                    target.insert(key.clone(), versions[..end].to_vec());
+                }
+            }
+        }
+        copy.bytes.store(bytes, Ordering::Relaxed);
+        copy
+    }
+}
+
+/// Adds a block to the table of its step, which it returns. `changes` are ordered by domain, then key.
+pub(crate) fn add_block<'t>(
+    tables: &'t mut Vec<Arc<StepTable>>,
+    config: &Config,
+    height: BlockNumber,
+    root: &[u8; 32],
+    changes: &[ChangeRef<'_>],
+) -> &'t StepTable {
+    let step = config.step_len.step_of(height);
+    if tables.last().is_none_or(|table| table.step() != step) {
+        tables.push(Arc::new(StepTable::new(step, config)));
+    }
+    let table = tables.last().expect("a table was just ensured");
+    for group in changes.chunk_by(|a, b| a.domain == b.domain) {
+        let changes = group.iter().map(|change| (change.key, change.value));
+        table.add(DomainId(group[0].domain), height, changes);
+    }
+    let row = RootRow::encode(root, digest(changes));
+    table.add(DomainId::ROOTS, height, std::iter::once((&root_key(height)[..], Some(&row[..]))));
+    table
+}
+
+/// Tables without the blocks above `to`, and unless told otherwise without their nodes. Tables are copied, never changed:
+/// readers may hold them.
+pub(crate) fn unwound(tables: &[Arc<StepTable>], to: BlockNumber, with_nodes: bool) -> Vec<Arc<StepTable>> {
+    let unwound = tables.iter().map(|table| Arc::new(table.unwound(to, with_nodes)));
+    unwound.filter(|table| table.last_height().is_some()).collect()
+}
+
+fn newest(
+    versions: &[(BlockNumber, Option<Box<[u8]>>)],
+    at: BlockNumber,
+) -> Option<&(BlockNumber, Option<Box<[u8]>>)> {
+    // Most reads are at the head, where the last version is the one.
+    match versions.last() {
+        Some(last) if last.0 <= at => Some(last),
+        _ => versions[..versions.partition_point(|(block, _)| *block <= at)].last(),
+    }
+}
+
+/// Whether bounds admit no key: `BTreeMap::range` panics on some of these.
+fn is_empty(bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
+    match bounds {
+        (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
+        (Bound::Included(lower) | Bound::Excluded(lower), Bound::Excluded(upper))
+        | (Bound::Excluded(lower), Bound::Included(upper)) => lower >= upper,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KV: DomainId = DomainId(1);
+
+    fn table() -> StepTable {
+        let table = StepTable::empty(Step(0), 2);
+        table.add(KV, 3, [(&b"a"[..], Some(&b"1"[..])), (b"b", Some(b"2"))].into_iter());
+        table.add(KV, 5, [(&b"a"[..], None)].into_iter());
+        table
+    }
+
+    #[test]
+    fn a_read_sees_the_newest_version_at_or_below_its_height() {
+        let table = table();
+        assert_eq!(table.get(KV, b"a", 2), None);
+        assert_eq!(table.get(KV, b"a", 3), Some((3, Some(b"1".to_vec()))));
+        assert_eq!(table.get(KV, b"a", 4), Some((3, Some(b"1".to_vec()))));
+        assert_eq!(table.get(KV, b"a", 9), Some((5, None)));
+        assert_eq!(table.history(KV, b"a", 9), vec![(5, None), (3, Some(b"1".to_vec()))]);
+        assert_eq!(table.bytes(), 5);
+    }
+
+    #[test]
+    fn ranges_go_both_ways_and_may_be_empty() {
+        let table = table();
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        let keys = |bounds, at, direction| {
+            table.range(KV, bounds, at, direction, 10).into_iter().map(|(key, _)| key).collect::<Vec<_>>()
+        };
+        assert_eq!(keys(all, 9, Direction::Forward), [b"a", b"b"]);
+        assert_eq!(keys(all, 9, Direction::Backward), [b"b", b"a"]);
+        assert!(keys(all, 2, Direction::Forward).is_empty());
+        assert!(keys((Bound::Excluded(b"a"), Bound::Excluded(b"a")), 9, Direction::Forward).is_empty());
+        assert!(keys((Bound::Included(b"b"), Bound::Included(b"a")), 9, Direction::Backward).is_empty());
+    }
+
+    #[test]
+    fn unwinding_copies_what_stays() {
+        let table = table();
+        let copy = table.unwound(4, true);
+        assert_eq!(copy.get(KV, b"a", 9), Some((3, Some(b"1".to_vec()))));
+        assert_eq!(copy.bytes(), 4);
+        assert_eq!(table.get(KV, b"a", 9), Some((5, None)), "readers of the old table see it unchanged");
+        assert!(table.unwound(2, true).keys(KV).is_empty());
+    }
+}

@@ -1,0 +1,295 @@
+//! The Merkle tree of the latest state, beside the writer: it gives each block its root, and with snapshots the changes of
+//! the domain of [`nodes`](crate::memtable::node_key).
+//!
+//! The tree is built from the state when the first block is begun, and the root it gives must be the one recorded. With
+//! snapshots it is built from the state in segments, and the blocks in memory are applied one by one, as they once were:
+//! what they change among the nodes is in no log, it is made again. So while there is a tree the tables have the nodes of
+//! all their blocks, and while there is none they have no nodes at all.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use icecore_hot::{Batch, Changed, HotTree, KeyHash, Root, Undo, value_hash};
+use icecore_segments::step::BlockNumber;
+
+use crate::domain::{DomainId, RootRow, root_height, root_key};
+use crate::error::Error;
+use crate::memtable::node_key::{NodeKey, NodeValue, NodeVersion, ROW_SPACING, encode_owner};
+use crate::memtable::step_table::StepTable;
+use crate::merkle::build::Built;
+use crate::options::Config;
+use crate::progress::Observer;
+use crate::read::read_state::Version;
+use crate::read::scan::{Entries, Scan};
+use crate::stats::Counters;
+use crate::wal::ChangeRef;
+use crate::write::writer::{Core, State};
+
+/// Keys whose former values are looked up together.
+const LOOKUPS: usize = 1 << 14;
+
+/// The tree of the state at the head, and what takes its newest blocks back.
+pub(crate) struct LiveTree {
+    tree: HotTree,
+    /// The newest blocks, oldest first, at most a reorg window of them.
+    window: VecDeque<Applied>,
+    /// With snapshots: what the blocks before the window changed since the last snapshot among them.
+    older: Changed,
+}
+
+/// A block in the tree.
+struct Applied {
+    height: BlockNumber,
+    undo: Undo,
+    is_snapshot: bool,
+}
+
+impl LiveTree {
+    fn new(tree: HotTree) -> Self {
+        Self { tree, window: VecDeque::new(), older: Changed::new() }
+    }
+
+    /// Applies a block that follows `previous`, its changes ordered by domain and key. Returns what it writes among the
+    /// nodes, ascending.
+    pub(crate) fn apply(
+        &mut self,
+        config: &Config,
+        previous: Option<BlockNumber>,
+        height: BlockNumber,
+        changes: &[ChangeRef<'_>],
+    ) -> (Root, Vec<NodeVersion>) {
+        let mut batch = Batch::new();
+        for change in changes {
+            let domain = &config.domains[usize::from(change.domain)].name;
+            match change.value {
+                Some(value) => batch.put(domain, change.key, value),
+                None => batch.delete(domain, change.key),
+            }
+        }
+        let (root, undo) = self.tree.apply(&batch);
+        let Some(snapshots) = config.snapshots else {
+            self.window.push_back(Applied { height, undo, is_snapshot: false });
+            self.shorten(config);
+            return (root, Vec::new());
+        };
+        let leaves = self.leaves(&batch, changes, &undo);
+        let is_snapshot = snapshots.is_due(height, previous);
+        self.window.push_back(Applied { height, undo, is_snapshot });
+        let mut nodes = Vec::new();
+        let mut add = |key, value| nodes.push(NodeVersion { key, block: height, value });
+        if is_snapshot {
+            self.for_each_row(&mut add);
+        }
+        leaves.into_iter().for_each(|(key, value)| add(key, value));
+        self.shorten(config);
+        (root, nodes)
+    }
+
+    /// The keys that the newest block inserted and deleted, ascending by key hash.
+    fn leaves(&self, batch: &Batch, changes: &[ChangeRef<'_>], undo: &Undo) -> Vec<(NodeKey, NodeValue)> {
+        if changes.iter().all(|change| change.value.is_some())
+            && undo.keys().all(|(_, was_present)| was_present)
+        {
+            return Vec::new();
+        }
+        let hashes: Vec<KeyHash> = self.tree.key_hashes(batch).collect();
+        // First bytes and numbers are cheaper to move about than hashes.
+        let numbered = (0..).zip(&hashes).map(|(at, key)| (NodeKey::leaf(key).head(), at));
+        let mut order: Vec<(u64, usize)> = numbered.collect();
+        order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| hashes[a.1].cmp(&hashes[b.1])));
+        let mut order = order.into_iter();
+        let mut leaves = Vec::new();
+        for (key, was_present) in undo.keys() {
+            let found = order.find(|(_, at)| hashes[*at] == key);
+            let change = changes[found.expect("a block changes its own keys alone").1];
+            let value = match change.value {
+                Some(_) if was_present => continue,
+                Some(_) => NodeValue::Owner(encode_owner(DomainId(change.domain), change.key)),
+                None => NodeValue::Deleted,
+            };
+            leaves.push((NodeKey::leaf(&key), value));
+        }
+        leaves
+    }
+
+    /// The nodes that changed since the last snapshot before the newest block, ascending.
+    fn for_each_row(&self, mut visit: impl FnMut(NodeKey, NodeValue)) {
+        let newest = self.window.len() - 1;
+        let last = self.window.iter().take(newest).rposition(|applied| applied.is_snapshot);
+        let mut changed = if last.is_some() { Changed::new() } else { self.older.clone() };
+        for applied in self.window.iter().skip(last.map_or(0, |last| last + 1)) {
+            changed.add(&applied.undo);
+        }
+        self.tree.changed_nodes(&mut changed, ROW_SPACING, |depth, key, hash| {
+            visit(NodeKey::row(depth, key), hash.map_or(NodeValue::Deleted, NodeValue::Inner));
+        });
+    }
+
+    /// Lets go of what takes blocks back that are behind the reorg window.
+    fn shorten(&mut self, config: &Config) {
+        while self.window.len() as u64 > config.reorg_window {
+            let Some(applied) = self.window.pop_front() else { return };
+            if applied.is_snapshot {
+                self.older.clear();
+            } else if config.snapshots.is_some() {
+                self.older.add(&applied.undo);
+            }
+        }
+    }
+
+    /// Takes the blocks above `to` back; `false` when it no longer knows how.
+    pub(crate) fn rewind(&mut self, to: BlockNumber) -> bool {
+        if self.window.front().is_none_or(|oldest| oldest.height > to.saturating_add(1)) {
+            return false;
+        }
+        while self.window.back().is_some_and(|newest| newest.height > to) {
+            if let Some(newest) = self.window.pop_back() {
+                self.tree.undo(newest.undo);
+            }
+        }
+        true
+    }
+}
+
+impl Core {
+    /// Builds the tree, if it is not there.
+    ///
+    /// # Cost
+    /// Reads the latest version of every key.
+    ///
+    /// # Errors
+    /// [`Error::RootMismatch`] when the state does not have the root that was recorded for it: writing on would spread
+    /// the damage.
+    pub(crate) fn ensure_tree<'s>(&self, state: &'s mut State) -> Result<&'s mut LiveTree, Error> {
+        if state.live.is_none() {
+            let observer = Arc::clone(&state.observer);
+            state.live = Some(self.build_live_tree(&*observer)?);
+        }
+        Ok(state.live.as_mut().expect("the tree was just built"))
+    }
+
+    fn build_live_tree(&self, observer: &dyn Observer) -> Result<LiveTree, Error> {
+        let version = self.version();
+        let config = &self.shared.directory.config;
+        let mut options = icecore_hot::Options::default();
+        options.parallelism = self.options.parallelism;
+        let base = if config.snapshots.is_some() { version.emitted_head } else { version.head };
+        let mut live = match base {
+            Some(base) => version.live_tree_at(config, base, options, observer)?,
+            None => LiveTree::new(HotTree::new(options)),
+        };
+        if config.snapshots.is_some() {
+            version.replay(config, base, &mut live, observer)?;
+        }
+        Ok(live)
+    }
+}
+
+impl Version {
+    fn live_tree_at(
+        &self,
+        config: &Config,
+        base: BlockNumber,
+        options: icecore_hot::Options,
+        observer: &dyn Observer,
+    ) -> Result<LiveTree, Error> {
+        let last = self.last_snapshot(config, base)?;
+        let Built { tree, written } = self.build_tree(config, base, last, options, observer)?;
+        self.check_root(base, tree.root())?;
+        let mut live = LiveTree::new(tree);
+        for written in written.chunk_by(|a, b| a.0 == b.0).flat_map(|domain| domain.chunks(LOOKUPS)) {
+            let (domain, keys) = (written[0].0, written.iter().map(|(_, key)| &key[..]).collect::<Vec<_>>());
+            let values = self.multi_get(domain, &keys, last.unwrap_or(base), Counters::default().mine())?;
+            let name = &config.domains[domain.index()].name;
+            for (key, value) in keys.iter().zip(values) {
+                let former = value.map(|value| value_hash(&value));
+                live.older.add_key(KeyHash::of(name, key), former.as_ref());
+            }
+        }
+        Ok(live)
+    }
+
+    /// The last snapshot at or below a block: without snapshots none.
+    pub(crate) fn last_snapshot(
+        &self,
+        config: &Config,
+        at: BlockNumber,
+    ) -> Result<Option<BlockNumber>, Error> {
+        let Some(snapshots) = config.snapshots else { return Ok(None) };
+        let scan = Scan::all().from(&root_key(snapshots.last_from(at)));
+        let first = Entries::new(self, DomainId::ROOTS, &scan, at)?.next().transpose()?;
+        let height = first.and_then(|(key, _)| root_height(&key));
+        height.map(Some).ok_or(Error::RootMissing { block: at })
+    }
+
+    /// Applies the blocks in memory, all above `base`, to the tree of `base`, and gives the tables their nodes.
+    fn replay(
+        &self,
+        config: &Config,
+        base: Option<BlockNumber>,
+        live: &mut LiveTree,
+        observer: &dyn Observer,
+    ) -> Result<(), Error> {
+        let mut previous = base;
+        let mut made: Vec<(&StepTable, Vec<NodeVersion>)> = Vec::new();
+        observer.begin("apply the blocks in memory", None);
+        for table in &self.tables {
+            table.for_each_block(config, |height, recorded, changes| {
+                let (root, nodes) = live.apply(config, previous, height, changes);
+                made.push((table, nodes));
+                previous = Some(height);
+                observer.advance(1);
+                if root == recorded {
+                    return Ok(());
+                }
+                let (expected, found) = (recorded.to_string(), root.to_string());
+                Err(Error::RootMismatch { block: height, expected, found })
+            })?;
+        }
+        observer.end();
+        // Only now, so that an error leaves the tables as they were.
+        for (table, nodes) in made {
+            table.add_nodes(nodes);
+        }
+        Ok(())
+    }
+
+    /// Compares a root that the state gave with the one that was recorded.
+    pub(crate) fn check_root(&self, at: BlockNumber, found: Root) -> Result<(), Error> {
+        let (block, expected) = self.newest_root(at)?;
+        if expected == found {
+            return Ok(());
+        }
+        Err(Error::RootMismatch { block, expected: expected.to_string(), found: found.to_string() })
+    }
+}
+
+impl StepTable {
+    /// Shows every block of the table in order: height, root, changes ordered by domain and key.
+    fn for_each_block(
+        &self,
+        config: &Config,
+        mut show: impl FnMut(BlockNumber, Root, &[ChangeRef<'_>]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let domains: Vec<_> = config.declared_ids().map(|(domain, _)| (domain, self.keys(domain))).collect();
+        let mut changes: Vec<(BlockNumber, ChangeRef<'_>)> = Vec::new();
+        for (domain, keys) in &domains {
+            for (key, versions) in keys.iter() {
+                changes.extend(versions.iter().map(|(block, value)| {
+                    (*block, ChangeRef { domain: domain.0, key, value: value.as_deref() })
+                }));
+            }
+        }
+        changes.sort_by_key(|(block, _)| *block);
+        let mut rest = changes.as_slice();
+        for (key, versions) in self.keys(DomainId::ROOTS).iter() {
+            let row = versions.last().and_then(|(_, row)| RootRow::decode(row.as_deref()?));
+            let (Some(height), Some(row)) = (root_height(key), row) else { continue };
+            let of_block = rest.partition_point(|(block, _)| *block <= height);
+            let block: Vec<_> = rest[..of_block].iter().map(|(_, change)| *change).collect();
+            rest = &rest[of_block..];
+            show(height, row.root, &block)?;
+        }
+        Ok(())
+    }
+}

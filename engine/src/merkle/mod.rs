@@ -1,0 +1,8 @@
+//! The Merkle tree of the state: kept up to date for the writer, built from segments, and proved from.
+//!
+//! The tree itself is that of `icecore-hot`; this folder feeds it with what the archive holds.
+
+pub(crate) mod build;
+pub(crate) mod live_tree;
+pub(crate) mod prove;
+pub(crate) mod rows;

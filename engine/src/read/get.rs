@@ -1,0 +1,195 @@
+//! The read ladder: memory, then segments from the newest; in a segment *filter says maybe, index says where, segment
+//! says what*.
+//!
+//! Expected I/O of a cold hit: one page of the filter, one leaf of the index, one page (or one span, fetched at once) of
+//! the `.kv`. A segment without the key costs its filter page.
+//!
+//! Nobody waits twice where waiting once will do: the filters of several segments are asked for together, from the disk when this
+//! process never read their pages and from memory otherwise; so are filter and leaf of a segment that is alone.
+//!
+//! An accessor only speeds a lookup up. Where one is missing or damaged the answer comes from the `.kv` alone, by a binary
+//! search of its pages, and the statistics say so. A `.kv` that is missing or damaged fails the lookups that need it.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use icecore_index::{KeyHash, LeafNumber};
+use icecore_segments::PageBuf;
+use icecore_segments::span::PageSpan;
+use icecore_segments::step::BlockNumber;
+
+use crate::domain::DomainId;
+use crate::error::Error;
+use crate::memtable::step_table::Found;
+use crate::read::read_state::Version;
+use crate::segment::live::LiveSegment;
+use crate::stats::{Event, Tally};
+
+thread_local! {
+    // Decoding a page needs a buffer; one per thread, so that a lookup allocates nothing but its answer.
+    static PAGE: RefCell<PageBuf> = RefCell::default();
+}
+
+/// Segments whose filters are asked for at once. A memory serves about 40 lines at a time, and a filter takes four.
+const GROUP: usize = 8;
+
+/// The longest span whose pages are asked for at once, in pages: a megabyte.
+pub(crate) const FETCH_PAGES_MAX: u64 = 256;
+
+/// Where an answer came from.
+pub(crate) enum Origin<'v> {
+    Memory,
+    Segment(&'v LiveSegment),
+}
+
+impl Version {
+    /// The newest version of `key` at or below `at`, and where it was found.
+    pub(crate) fn find(
+        &self,
+        domain: DomainId,
+        key: &[u8],
+        at: BlockNumber,
+        tally: &Tally,
+    ) -> Result<Option<(Found, Origin<'_>)>, Error> {
+        tally.count(Event::Lookup);
+        if let Some(found) = self.find_in_memory(domain, key, at)? {
+            tally.count(Event::Memory);
+            return Ok(Some((found, Origin::Memory)));
+        }
+        let mut candidates = self
+            .domain(domain)
+            .iter()
+            .rev()
+            .filter(|segment| segment.blocks.0 <= at && segment.spans_key(key));
+        let hash = KeyHash::of(key);
+        loop {
+            let mut group: [Option<&Arc<LiveSegment>>; GROUP] = [None; GROUP];
+            group.iter_mut().zip(&mut candidates).for_each(|(slot, segment)| *slot = Some(segment));
+            match group {
+                [None, ..] => return Ok(None),
+                [Some(alone), None, ..] => {
+                    let leaf = alone.ask_ahead(key, hash, at);
+                    let found = alone.find(key, hash, at, leaf, tally)?;
+                    return Ok(found.map(|found| (found, Origin::Segment(alone))));
+                }
+                _ => {}
+            }
+            let group = || group.iter().flatten();
+            group().for_each(|segment| segment.ask_filter_ahead(hash));
+            for segment in group() {
+                if let Some(found) = segment.find(key, hash, at, None, tally)? {
+                    return Ok(Some((found, Origin::Segment(segment))));
+                }
+            }
+        }
+    }
+}
+
+impl LiveSegment {
+    /// The ladder inside one segment that spans the key. `leaf` is that of the position, where it is known.
+    fn find(
+        &self,
+        key: &[u8],
+        hash: KeyHash,
+        at: BlockNumber,
+        leaf: Option<LeafNumber>,
+        tally: &Tally,
+    ) -> Result<Option<Found>, Error> {
+        if !self.may_hold(hash, tally)? {
+            return Ok(None);
+        }
+        let span = self.locate_in(leaf, key, at, tally)?;
+        if 1 < span.len() && span.len() <= FETCH_PAGES_MAX {
+            let segment = self.kv.get()?.view();
+            segment.data().advise_fetch(segment.file_range(span));
+        }
+        let found = self.get_in(span, key, at, tally)?;
+        if found.is_none() {
+            tally.count(Event::FalsePositive);
+        }
+        Ok(found)
+    }
+
+    /// Asks for filter and leaf at once, where no other segment is asked and neither need wait for the other.
+    fn ask_ahead(&self, key: &[u8], hash: KeyHash, at: BlockNumber) -> Option<LeafNumber> {
+        self.ask_filter_ahead(hash);
+        let index = self.bt.get().ok()?.view();
+        let leaf = index.leaf(key, at);
+        index.data().ask_ahead(index.ahead(leaf));
+        Some(leaf)
+    }
+
+    /// Asks for what [`Self::may_hold`] will touch.
+    fn ask_filter_ahead(&self, hash: KeyHash) {
+        // One that cannot be opened is met again, and reported, when it is asked.
+        if let Ok(filter) = self.kvei.get() {
+            filter.view().data().ask_ahead(filter.view().ahead(hash));
+        }
+    }
+
+    /// Asks the filter. Touches one page. Without a sound filter every key may be there.
+    pub(crate) fn may_hold(&self, hash: KeyHash, tally: &Tally) -> Result<bool, Error> {
+        tally.count(Event::FilterProbe);
+        let asked = self.kvei.get().and_then(|file| file.view().may_contain(hash).map_err(|e| file.error(e)));
+        match asked {
+            Err(error) if error.is_cured_by_rebuild() => {
+                self.kvei.report(&error);
+                Ok(true)
+            }
+            asked => asked,
+        }
+    }
+
+    /// Asks the index for a lookup. Touches one page.
+    pub(crate) fn locate_in(
+        &self,
+        leaf: Option<LeafNumber>,
+        key: &[u8],
+        at: BlockNumber,
+        tally: &Tally,
+    ) -> Result<PageSpan, Error> {
+        tally.count(Event::IndexProbe);
+        let located = self.bt.get().and_then(|file| {
+            let index = file.view();
+            let leaf = leaf.unwrap_or_else(|| index.leaf(key, at));
+            index.locate_in(leaf, key, at).map_err(|e| file.error(e))
+        });
+        self.or_all_pages(located)
+    }
+
+    /// Where the first entry at or after (key, at) can be.
+    pub(crate) fn locate(&self, key: &[u8], at: BlockNumber) -> Result<PageSpan, Error> {
+        let located = self.bt.get().and_then(|file| file.view().locate(key, at).map_err(|e| file.error(e)));
+        self.or_all_pages(located)
+    }
+
+    /// Without a sound index an entry can be in any page: a search of the `.kv` finds it in about log2(pages) of them.
+    #[inline]
+    fn or_all_pages(&self, located: Result<PageSpan, Error>) -> Result<PageSpan, Error> {
+        match located {
+            Err(error) if error.is_cured_by_rebuild() => {
+                self.bt.report(&error);
+                Ok(PageSpan { last: self.summary()?.pages.saturating_sub(1), ..PageSpan::page(0) })
+            }
+            located => located,
+        }
+    }
+
+    /// Searches a span. Touches its pages, one after the other: the caller has several asked for at once.
+    pub(crate) fn get_in(
+        &self,
+        span: PageSpan,
+        key: &[u8],
+        at: BlockNumber,
+        tally: &Tally,
+    ) -> Result<Option<Found>, Error> {
+        tally.count(Event::Page);
+        let kv = self.kv.get()?;
+        PAGE.with_borrow_mut(|buf| {
+            let version = kv.view().get_in(span, key, at, buf);
+            let version = version.map_err(|e| kv.error(e)).inspect_err(|error| self.kv.report(error))?;
+            let Some(version) = version else { return Ok(None) };
+            Ok(Some((version.block, Self::load(kv, &version.value)?)))
+        })
+    }
+}

@@ -1,0 +1,475 @@
+//! Ordered reads: all keys of a range at one height, in either direction.
+//!
+//! Every table and every segment of the version yields its keys in order, each with the newest version it can give;
+//! the scan merges them by key and lets the newest block win. Memory is a page per segment and a chunk per table.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+use std::ops::Bound;
+
+use icecore_segments::Cursor;
+use icecore_segments::error::{Corruption, Part, Reason};
+use icecore_segments::step::BlockNumber;
+
+use crate::domain::DomainId;
+use crate::error::Error;
+use crate::memtable::step_table::{Direction, Found, StepTable};
+use crate::read::read_state::Version;
+use crate::segment::live::{KvFile, LiveSegment};
+use crate::storage::Mapping;
+
+/// Keys fetched from a table at a time: long enough to make the lock cheap, short enough not to hold up the writer.
+const CHUNK: usize = 128;
+
+/// Versions of one key that a cursor steps over before it looks the place up instead.
+const STEPS_MAX: usize = 16;
+
+/// Which keys to read, and in which direction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scan {
+    lower: Bound<Vec<u8>>,
+    upper: Bound<Vec<u8>>,
+    direction: Direction,
+}
+
+impl Default for Scan {
+    fn default() -> Self {
+        Self { lower: Bound::Unbounded, upper: Bound::Unbounded, direction: Direction::Forward }
+    }
+}
+
+impl Scan {
+    /// All keys of the domain, ascending.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Only keys that begin with `prefix`.
+    pub fn prefix(prefix: &[u8]) -> Self {
+        Self {
+            lower: Bound::Included(prefix.to_vec()),
+            upper: after_prefix(prefix).map_or(Bound::Unbounded, Bound::Excluded),
+            direction: Direction::Forward,
+        }
+    }
+
+    /// Only keys at or above `key`, if that is narrower than before.
+    pub fn from(mut self, key: &[u8]) -> Self {
+        if lower_order(&self.lower, key) == Ordering::Less {
+            self.lower = Bound::Included(key.to_vec());
+        }
+        self
+    }
+
+    /// Only keys below `key`, if that is narrower than before.
+    pub fn to(mut self, key: &[u8]) -> Self {
+        let narrower = match &self.upper {
+            Bound::Unbounded => true,
+            Bound::Included(upper) => key <= upper.as_slice(),
+            Bound::Excluded(upper) => key < upper.as_slice(),
+        };
+        if narrower {
+            self.upper = Bound::Excluded(key.to_vec());
+        }
+        self
+    }
+
+    /// Only keys at or below `key`; for the archive's own reads.
+    pub(crate) fn to_included(mut self, key: &[u8]) -> Self {
+        self.upper = Bound::Included(key.to_vec());
+        self
+    }
+
+    /// The first and the last key, where both ends are given and inside.
+    pub(crate) fn ends(&self) -> Option<(&[u8], &[u8])> {
+        match (&self.lower, &self.upper) {
+            (Bound::Included(first), Bound::Included(last)) => Some((first, last)),
+            _ => None,
+        }
+    }
+
+    /// Descending instead of ascending.
+    pub fn backward(mut self) -> Self {
+        self.direction = Direction::Backward;
+        self
+    }
+}
+
+fn lower_order(lower: &Bound<Vec<u8>>, key: &[u8]) -> Ordering {
+    match lower {
+        Bound::Unbounded => Ordering::Less,
+        Bound::Included(lower) | Bound::Excluded(lower) => lower.as_slice().cmp(key),
+    }
+}
+
+/// The first key that sorts after all keys with this prefix; `None` when there is none.
+fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let end = prefix.iter().rposition(|byte| *byte != 0xFF)?;
+    let mut after = prefix[..=end].to_vec();
+    after[end] += 1;
+    Some(after)
+}
+
+fn borrowed(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
+    match bound {
+        Bound::Included(key) => Bound::Included(key),
+        Bound::Excluded(key) => Bound::Excluded(key),
+        Bound::Unbounded => Bound::Unbounded,
+    }
+}
+
+/// The keys of a [`Scan`] with their values, absent and deleted keys left out.
+pub struct Entries<'v> {
+    sources: Vec<Source<'v>>,
+    direction: Direction,
+    failed: bool,
+    /// Keys passed in all sources.
+    passed: u64,
+}
+
+impl<'v> Entries<'v> {
+    pub(crate) fn new(
+        version: &'v Version,
+        domain: DomainId,
+        scan: &Scan,
+        at: BlockNumber,
+    ) -> Result<Self, Error> {
+        let range = Range {
+            domain,
+            lower: scan.lower.clone(),
+            upper: scan.upper.clone(),
+            at,
+            direction: scan.direction,
+        };
+        let mut sources = Vec::new();
+        for segment in version.domain(domain).iter().filter(|segment| segment.blocks.0 <= at) {
+            if range.touches(segment) {
+                sources.push(Source::segment(segment, range.clone())?);
+            }
+        }
+        sources.extend(version.memory_up_to(at)?.iter().map(|table| Source::table(table, range.clone())));
+        for source in &mut sources {
+            source.advance()?;
+        }
+        Ok(Self { sources, direction: scan.direction, failed: false, passed: 0 })
+    }
+
+    /// The next key of the merge with its winning version, deletions included.
+    pub(crate) fn next_version(&mut self) -> Result<Option<(Vec<u8>, Found)>, Error> {
+        let mut best: Option<usize> = None;
+        for (i, source) in self.sources.iter().enumerate() {
+            let Some((key, (block, _))) = &source.current else { continue };
+            let wins = best.is_none_or(|best| {
+                let (best_key, (best_block, _)) =
+                    self.sources[best].current.as_ref().expect("best has a current entry");
+                match key.cmp(best_key) {
+                    Ordering::Equal => block > best_block,
+                    order => (order == Ordering::Less) == (self.direction == Direction::Forward),
+                }
+            });
+            if wins {
+                best = Some(i);
+            }
+        }
+        let Some(best) = best else { return Ok(None) };
+        let taken = self.sources[best].current.take().expect("best has a current entry");
+        self.passed += 1;
+        for source in &mut self.sources {
+            if source.current.as_ref().is_none_or(|(key, _)| *key == taken.0) {
+                self.passed += u64::from(source.current.is_some());
+                source.advance()?;
+            }
+        }
+        Ok(Some(taken))
+    }
+
+    /// How many keys were passed so far, those of several tables and segments counted as often.
+    pub(crate) fn passed(&self) -> u64 {
+        self.passed
+    }
+}
+
+impl Iterator for Entries<'_> {
+    type Item = Result<(Vec<u8>, Vec<u8>), Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.failed {
+            match self.next_version() {
+                Ok(Some((key, (_, Some(value))))) => return Some(Ok((key, value))),
+                Ok(Some((_, (_, None)))) => {}
+                Ok(None) => return None,
+                Err(error) => {
+                    self.failed = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The part of a domain that a scan wants, at its height.
+#[derive(Clone)]
+struct Range {
+    domain: DomainId,
+    lower: Bound<Vec<u8>>,
+    upper: Bound<Vec<u8>>,
+    at: BlockNumber,
+    direction: Direction,
+}
+
+impl Range {
+    fn touches(&self, segment: &LiveSegment) -> bool {
+        // One that cannot say is read, and says then what is wrong.
+        segment
+            .summary()
+            .map_or(true, |summary| !self.is_below(&summary.last_key) && !self.is_above(&summary.first_key))
+    }
+
+    /// Whether `key` lies before the range.
+    fn is_below(&self, key: &[u8]) -> bool {
+        match &self.lower {
+            Bound::Unbounded => false,
+            Bound::Included(lower) => key < lower.as_slice(),
+            Bound::Excluded(lower) => key <= lower.as_slice(),
+        }
+    }
+
+    /// Whether `key` lies behind the range.
+    fn is_above(&self, key: &[u8]) -> bool {
+        match &self.upper {
+            Bound::Unbounded => false,
+            Bound::Included(upper) => key > upper.as_slice(),
+            Bound::Excluded(upper) => key >= upper.as_slice(),
+        }
+    }
+}
+
+/// One table or segment, its keys resolved to the height of the scan.
+struct Source<'v> {
+    range: Range,
+    current: Option<(Vec<u8>, Found)>,
+    place: Place<'v>,
+}
+
+enum Place<'v> {
+    Table { table: &'v StepTable, chunk: VecDeque<(Vec<u8>, Found)>, done: bool },
+    Segment(Box<Walk<'v>>),
+}
+
+impl<'v> Source<'v> {
+    fn table(table: &'v StepTable, range: Range) -> Self {
+        Self { range, current: None, place: Place::Table { table, chunk: VecDeque::new(), done: false } }
+    }
+
+    fn segment(segment: &'v LiveSegment, range: Range) -> Result<Self, Error> {
+        let kv = segment.kv.get()?;
+        let mut walk = Walk { segment, kv, cursor: kv.view().cursor() };
+        match range.direction {
+            Direction::Forward => walk.start_forward(&range.lower)?,
+            Direction::Backward => walk.start_backward(&range)?,
+        }
+        Ok(Self { range, current: None, place: Place::Segment(Box::new(walk)) })
+    }
+
+    /// Moves to the next key that has a version at or below the height.
+    fn advance(&mut self) -> Result<(), Error> {
+        let Self { range, current, place } = self;
+        *current = match place {
+            Place::Table { table, chunk, done } => {
+                if chunk.is_empty() && !*done {
+                    fetch_chunk(table, range, chunk, done);
+                }
+                chunk.pop_front()
+            }
+            Place::Segment(walk) => match range.direction {
+                Direction::Forward => walk.next_key(range)?,
+                Direction::Backward => walk.previous_key(range)?,
+            },
+        };
+        Ok(())
+    }
+}
+
+/// Fills `chunk` and narrows the range to what is behind it.
+fn fetch_chunk(
+    table: &StepTable,
+    range: &mut Range,
+    chunk: &mut VecDeque<(Vec<u8>, Found)>,
+    done: &mut bool,
+) {
+    let bounds = (borrowed(&range.lower), borrowed(&range.upper));
+    chunk.extend(table.range(range.domain, bounds, range.at, range.direction, CHUNK));
+    *done = chunk.len() < CHUNK;
+    if let Some((last, _)) = chunk.back() {
+        match range.direction {
+            Direction::Forward => range.lower = Bound::Excluded(last.clone()),
+            Direction::Backward => range.upper = Bound::Excluded(last.clone()),
+        }
+    }
+}
+
+/// A cursor over a segment that goes from key to key.
+struct Walk<'v> {
+    segment: &'v LiveSegment,
+    kv: &'v KvFile,
+    cursor: Cursor<'v, Mapping>,
+}
+
+impl Walk<'_> {
+    /// Forward start: at the first entry of the first key inside the bound.
+    fn start_forward(&mut self, lower: &Bound<Vec<u8>>) -> Result<(), Error> {
+        match lower {
+            Bound::Unbounded => self.cursor.seek_first().map(drop).map_err(|e| self.kv.error(e)),
+            Bound::Included(key) => self.seek(key, BlockNumber::MAX),
+            Bound::Excluded(key) => self.seek_behind(key),
+        }
+    }
+
+    /// Backward start: at the last entry of the last key inside the bound.
+    fn start_backward(&mut self, range: &Range) -> Result<(), Error> {
+        match &range.upper {
+            Bound::Unbounded => {
+                return self.cursor.seek_last().map(drop).map_err(|e| self.kv.error(e));
+            }
+            Bound::Included(key) => self.seek_behind(key)?,
+            Bound::Excluded(key) => self.seek(key, BlockNumber::MAX)?,
+        }
+        self.step_back()?;
+        if self.cursor.entry().is_some_and(|entry| range.is_above(entry.key)) {
+            return Err(self.misled());
+        }
+        Ok(())
+    }
+
+    /// Resolves the key under the cursor or the next one that has a version at the height, and moves behind it.
+    fn next_key(&mut self, range: &Range) -> Result<Option<(Vec<u8>, Found)>, Error> {
+        loop {
+            let Some(entry) = self.cursor.entry() else { return Ok(None) };
+            if range.is_above(entry.key) {
+                return Ok(None);
+            }
+            let key = entry.key.to_vec();
+            let found = self.resolve(&key, range.at)?;
+            self.skip_versions(&key)?;
+            if let Some(found) = found {
+                return Ok(Some((key, found)));
+            }
+        }
+    }
+
+    /// The mirror image of [`Walk::next_key`]: the cursor is at the last entry of a key and ends at that of the one before.
+    fn previous_key(&mut self, range: &Range) -> Result<Option<(Vec<u8>, Found)>, Error> {
+        loop {
+            let Some(entry) = self.cursor.entry() else { return Ok(None) };
+            if range.is_below(entry.key) {
+                return Ok(None);
+            }
+            let key = entry.key.to_vec();
+            self.seek(&key, BlockNumber::MAX)?;
+            let found = self.resolve(&key, range.at)?;
+            self.seek(&key, BlockNumber::MAX)?;
+            self.step_back()?;
+            if self.cursor.entry().is_some_and(|entry| key.as_slice() <= entry.key) {
+                return Err(self.misled());
+            }
+            if let Some(found) = found {
+                return Ok(Some((key, found)));
+            }
+        }
+    }
+
+    /// From the first version of `key`: the newest one at or below `at`.
+    fn resolve(&mut self, key: &[u8], at: BlockNumber) -> Result<Option<Found>, Error> {
+        for steps in 0.. {
+            let Some(entry) = self.cursor.entry().filter(|entry| entry.key == key) else { return Ok(None) };
+            if entry.block <= at {
+                return Ok(Some((entry.block, LiveSegment::load(self.kv, &entry.value)?)));
+            }
+            if steps == STEPS_MAX {
+                self.seek(key, at)?;
+            } else {
+                self.step()?;
+            }
+        }
+        unreachable!("the loop ends with the versions of one key")
+    }
+
+    /// Moves to the first entry of the next key.
+    fn skip_versions(&mut self, key: &[u8]) -> Result<(), Error> {
+        for _ in 0..STEPS_MAX {
+            if self.cursor.entry().is_none_or(|entry| entry.key != key) {
+                return Ok(());
+            }
+            self.step()?;
+        }
+        self.seek_behind(key)
+    }
+
+    /// Moves to the first entry behind all versions of `key`.
+    fn seek_behind(&mut self, key: &[u8]) -> Result<(), Error> {
+        self.seek(key, 0)?;
+        // Block 0 is the last that a key can have.
+        if self.cursor.entry().is_some_and(|entry| entry.key == key) {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// Moves to the first entry at or after (key, at), found by the pivot index. Never to one before: see [`Cursor`].
+    fn seek(&mut self, key: &[u8], at: BlockNumber) -> Result<(), Error> {
+        let span = self.segment.locate(key, at)?;
+        match self.cursor.seek_in(span, key, at) {
+            Ok(_) => Ok(()),
+            Err(error @ icecore_segments::Error::Mismatch { .. }) => Err(self.of_index(error)),
+            Err(error) => Err(self.kv.error(error)),
+        }
+    }
+
+    /// The index led past the position, which a step back then shows.
+    #[cold]
+    fn misled(&self) -> Error {
+        self.of_index(Corruption { part: Part::Leaf, offset: 0, reason: Reason::Order }.into())
+    }
+
+    fn of_index(&self, error: icecore_segments::Error) -> Error {
+        self.segment.bt.get().map_or_else(|error| error, |bt| bt.error(error))
+    }
+
+    fn step(&mut self) -> Result<(), Error> {
+        self.cursor.next().map(drop).map_err(|e| self.kv.error(e))
+    }
+
+    /// One entry back; from behind the last entry, to the last.
+    fn step_back(&mut self) -> Result<(), Error> {
+        let moved = match self.cursor.entry() {
+            Some(_) => self.cursor.prev().map(drop),
+            None => self.cursor.seek_last().map(drop),
+        };
+        moved.map_err(|e| self.kv.error(e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_where_no_key_can_have_it() {
+        assert_eq!(after_prefix(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(after_prefix(b"a\xFF\xFF"), Some(b"b".to_vec()));
+        assert_eq!(after_prefix(b"\xFF"), None);
+        assert_eq!(after_prefix(b""), None);
+    }
+
+    #[test]
+    fn bounds_only_narrow() {
+        let scan = Scan::prefix(b"m").from(b"a").to(b"z");
+        assert_eq!(scan, Scan::prefix(b"m"));
+        let scan = Scan::prefix(b"m").from(b"mb").to(b"mx");
+        assert_eq!(
+            (scan.lower, scan.upper),
+            (Bound::Included(b"mb".to_vec()), Bound::Excluded(b"mx".to_vec()))
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! What can be told about a segment without reading its pages.
+
+use icecore_segments::frame::Kind;
+use icecore_segments::step::{BlockNumber, StepRange};
+use icecore_segments::{Encoding, SegmentSummary};
+
+use crate::manifest::SegmentRecord;
+use crate::options::Config;
+use crate::segment::live::{Directory, LiveSegment};
+
+/// A live segment, as `ls` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// The domain; `_roots` and `_nodes` are the archive's own.
+    pub domain: String,
+    /// The steps it covers.
+    pub steps: StepRange,
+    /// The lowest and the highest block that it has a version of.
+    pub blocks: (BlockNumber, BlockNumber),
+    /// Versions.
+    pub entries: u64,
+    /// Distinct keys.
+    pub keys: u64,
+    /// Versions that are deletions.
+    pub deletions: u64,
+    /// Data pages.
+    pub pages: u64,
+    /// Bytes of the `.kv`.
+    pub kv_bytes: u64,
+    /// Bytes of the `.bt`.
+    pub bt_bytes: u64,
+    /// Bytes of the `.kvei`.
+    pub kvei_bytes: u64,
+    /// How its pages are encoded.
+    pub encoding: Encoding,
+    /// Entries per pivot.
+    pub m: u32,
+    /// Bits of a fingerprint in the filter.
+    pub filter_bits: u8,
+    /// The names of the three files.
+    pub files: [String; 3],
+    /// What keeps a file of the segment from being used. Where the `.kv` cannot be opened, what its footer would say is zero
+    /// here, and `blocks` are all that the steps cover.
+    pub problem: Option<String>,
+}
+
+/// Why a file cannot be used.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    /// The error and all that caused it, in one line.
+    pub(crate) line: String,
+    /// Whether the file is not there: where a newer manifest does not name it, that is no damage.
+    pub(crate) is_missing: bool,
+}
+
+impl SegmentInfo {
+    pub(crate) fn new(config: &Config, segment: &LiveSegment, is_stale: bool) -> Self {
+        let record = &segment.record;
+        let summary = segment.summary();
+        let damage = segment.problems().filter(|problem| !(is_stale && problem.is_missing));
+        let problems: Vec<String> = damage.map(|problem| problem.line).collect();
+        let count = |of: fn(&SegmentSummary) -> u64| summary.as_ref().map_or(0, |summary| of(summary));
+        Self {
+            domain: config.domains[record.domain.index()].name.clone(),
+            steps: record.steps,
+            blocks: summary.as_ref().map_or(segment.blocks, |summary| (summary.min_block, summary.max_block)),
+            entries: count(|summary| summary.entries),
+            keys: count(|summary| summary.keys),
+            deletions: count(|summary| summary.deletions),
+            pages: count(|summary| summary.pages),
+            kv_bytes: record.kv.summary.len,
+            bt_bytes: record.bt.summary.len,
+            kvei_bytes: record.kvei.summary.len,
+            encoding: summary.map_or(Encoding::Plain, |summary| summary.encoding),
+            m: record.m.get(),
+            filter_bits: record.filter_bits.get(),
+            files: Kind::ALL.map(|kind| record.file_name(config, kind)),
+            problem: (!problems.is_empty()).then(|| problems.join("; ")),
+        }
+    }
+}
+
+impl LiveSegment {
+    /// Bytes of index and filter parts held in memory.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let index = self.bt.opened().map_or(0, |index| index.summary().top_bytes);
+        index + self.kvei.opened().map_or(0, |filter| filter.summary().top_bytes)
+    }
+}
+
+impl Directory {
+    /// The name of a segment without extension: `storage.0-64`.
+    pub(crate) fn segment_name(&self, record: &SegmentRecord) -> String {
+        self.segment_stem(record.domain, record.steps)
+    }
+}

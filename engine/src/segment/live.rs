@@ -1,0 +1,498 @@
+//! Files of live segments: held from the moment a manifest names them, opened when they are first read.
+//!
+//! A reader pins a [`Version`](crate::read::read_state::Version), a version pins its segments, a segment pins its three files.
+//! When a change replaces a file, the file is marked obsolete and removed by whoever lets go of it last, as long as the
+//! writer that marked it is there; after that, by the next writer.
+//!
+//! To *hold* a file is to map it without reading a page of it: its bytes stay until the mapping goes, whatever happens to
+//! the name. Every `.kv` is held, and every accessor that is not small; a segment that has such a one is opened at once,
+//! because there are few of them and their first lookup should find header, footer and resident parts read. A small accessor is read into memory when it is
+//! first used, which saves two mappings a segment where there are thousands of small ones; if it has gone by then, or is
+//! damaged, lookups do without it ([`read`](crate::read::get)).
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use icecore_index::{ExistenceFilter, PivotIndex};
+use icecore_segments::checksum::Checksum;
+use icecore_segments::frame::{FileSummary, Kind};
+use icecore_segments::step::{BlockNumber, StepRange};
+use icecore_segments::{Segment, SegmentSummary, Value};
+use parking_lot::Mutex;
+
+use crate::error::{Error, one_line};
+use crate::manifest::SegmentRecord;
+use crate::options::Config;
+use crate::segment::info::Problem;
+use crate::storage::layout;
+use crate::storage::{Access, Mapping, Storage};
+
+/// An accessor of at most so many bytes is not mapped but read when it is first used.
+const READ_WHOLE_MAX: u64 = 64 << 10;
+
+/// Where an archive lives and what it is: shared by everything that touches its files.
+#[derive(Clone, Debug)]
+pub(crate) struct Directory {
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) path: PathBuf,
+    pub(crate) config: Arc<Config>,
+    pub(crate) removals: Removals,
+}
+
+/// The right to remove files of a directory. It ends with the writer's lock: the next writer may use a name again that
+/// a reader of this one still holds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Removals {
+    ended: Arc<Mutex<bool>>,
+}
+
+impl Removals {
+    /// Nothing is removed any more when this returns.
+    pub(crate) fn end(&self) {
+        *self.ended.lock() = true;
+    }
+
+    fn while_allowed(&self, remove: impl FnOnce()) {
+        let ended = self.ended.lock();
+        if !*ended {
+            remove();
+        }
+    }
+}
+
+/// What the manifest says of a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    domain: String,
+    steps: StepRange,
+    /// The content of the `.kv` that the file belongs to, or is.
+    segment: Checksum,
+    summary: FileSummary,
+}
+
+/// A reader over the bytes of a kind of file.
+pub(crate) trait FileView: Sized {
+    const KIND: Kind;
+
+    /// Parses what opening reads. `expected` binds an accessor to its `.kv`.
+    fn parse(data: Mapping, expected: &Identity) -> Result<Self, icecore_segments::Error>;
+
+    /// Domain, steps and content as the file states them; an accessor does not repeat the first two.
+    fn stated(&self) -> (Option<(&str, StepRange)>, FileSummary);
+}
+
+impl FileView for Segment<Mapping> {
+    const KIND: Kind = Kind::Segment;
+
+    fn parse(data: Mapping, _: &Identity) -> Result<Self, icecore_segments::Error> {
+        Segment::open(data)
+    }
+
+    fn stated(&self) -> (Option<(&str, StepRange)>, FileSummary) {
+        let summary = self.summary();
+        (Some((&summary.domain, summary.steps)), summary.file)
+    }
+}
+
+impl FileView for PivotIndex<Mapping> {
+    const KIND: Kind = Kind::PivotIndex;
+
+    fn parse(data: Mapping, expected: &Identity) -> Result<Self, icecore_segments::Error> {
+        PivotIndex::open(data, expected.segment)
+    }
+
+    fn stated(&self) -> (Option<(&str, StepRange)>, FileSummary) {
+        (None, self.summary().file)
+    }
+}
+
+impl FileView for ExistenceFilter<Mapping> {
+    const KIND: Kind = Kind::ExistenceFilter;
+
+    fn parse(data: Mapping, expected: &Identity) -> Result<Self, icecore_segments::Error> {
+        ExistenceFilter::open(data, expected.segment)
+    }
+
+    fn stated(&self) -> (Option<(&str, StepRange)>, FileSummary) {
+        (None, self.summary().file)
+    }
+}
+
+/// A file that was opened and found to be the one that the manifest names.
+pub(crate) struct OpenFile<T> {
+    view: T,
+    path: PathBuf,
+}
+
+impl<T> OpenFile<T> {
+    /// The reader over the file's bytes.
+    pub(crate) fn view(&self) -> &T {
+        &self.view
+    }
+
+    /// Gives an error of a floor its path.
+    pub(crate) fn error(&self, source: icecore_segments::Error) -> Error {
+        Error::File { path: self.path.clone(), source }
+    }
+}
+
+impl<T: FileView> OpenFile<T> {
+    /// Parses a file and compares it with what the manifest says of it.
+    fn parse(path: &Path, data: Mapping, expected: &Identity) -> Result<Self, Error> {
+        let mismatch = |what, expected: String, found: String| Error::File {
+            path: path.to_owned(),
+            source: icecore_segments::Error::Mismatch { what, expected, found },
+        };
+        let (len, found) = (expected.summary.len, data.as_ref().len() as u64);
+        if found != len {
+            return Err(mismatch("file length", len.to_string(), found.to_string()));
+        }
+        let view =
+            T::parse(data, expected).map_err(|source| Error::File { path: path.to_owned(), source })?;
+        let (stated, found) = view.stated();
+        if let Some((domain, steps)) = stated
+            && (domain != expected.domain || steps != expected.steps)
+        {
+            let expected = layout::segment_stem(&expected.domain, expected.steps);
+            return Err(mismatch("identity", expected, layout::segment_stem(domain, steps)));
+        }
+        let content = expected.summary.content;
+        if found.content != content {
+            return Err(mismatch("content checksum", content.to_string(), found.content.to_string()));
+        }
+        Ok(Self { view, path: path.to_owned() })
+    }
+}
+
+/// A file that a manifest names.
+pub(crate) struct LiveFile<T> {
+    path: PathBuf,
+    identity: Identity,
+    storage: Arc<dyn Storage>,
+    removals: Removals,
+    /// The bytes, where the file is held and not open yet.
+    held: OnceLock<Mapping>,
+    open: OnceLock<OpenFile<T>>,
+    /// What the last attempt to use the file met.
+    problem: Mutex<Option<Problem>>,
+    /// How often it could not be used.
+    failures: AtomicU64,
+    obsolete: AtomicBool,
+}
+
+impl<T> LiveFile<T> {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What keeps the file from being used, if anything did when it was last tried.
+    pub(crate) fn problem(&self) -> Option<Problem> {
+        self.problem.lock().clone()
+    }
+
+    /// Remembers that the file could not be used.
+    pub(crate) fn report(&self, error: &Error) {
+        self.note(error);
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn note(&self, error: &Error) {
+        let is_missing = matches!(error, Error::Missing { .. });
+        *self.problem.lock() = Some(Problem { line: one_line(error), is_missing });
+    }
+
+    /// How often the file could not be used.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Has the file removed when the last holder lets go.
+    pub(crate) fn retire(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+
+    /// The view, if the file was used before.
+    pub(crate) fn opened(&self) -> Option<&T> {
+        self.open.get().map(|file| &file.view)
+    }
+}
+
+impl<T: FileView> LiveFile<T> {
+    fn new(directory: &Directory, record: &SegmentRecord) -> Self {
+        let identity = record.identity(&directory.config, T::KIND);
+        Self {
+            path: directory.file(record, T::KIND),
+            identity,
+            storage: Arc::clone(&directory.storage),
+            removals: directory.removals.clone(),
+            held: OnceLock::new(),
+            open: OnceLock::new(),
+            problem: Mutex::new(None),
+            failures: AtomicU64::new(0),
+            obsolete: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the file is mapped from the beginning. One that is not must be small.
+    fn is_held(&self) -> bool {
+        T::KIND == Kind::Segment || self.identity.summary.len > READ_WHOLE_MAX
+    }
+
+    /// Takes hold of the bytes. What keeps it from that is reported, and met again by whoever reads.
+    fn hold(&self) -> Result<(), Error> {
+        if !self.is_held() {
+            return Ok(());
+        }
+        let mapping = self.storage.map(&self.path, Access::Random).inspect_err(|error| self.report(error))?;
+        let _ = self.held.set(mapping);
+        Ok(())
+    }
+
+    /// Looks whether a file that was not used yet is there, and as long as it should be, without reading it.
+    fn look(&self) {
+        if self.open.get().is_none()
+            && let Err(error) = self.check_len()
+        {
+            self.note(&error);
+        }
+    }
+
+    fn check_len(&self) -> Result<(), Error> {
+        let len = self.storage.len(&self.path)?.ok_or_else(|| Error::Missing { path: self.path.clone() })?;
+        if len == self.identity.summary.len {
+            return Ok(());
+        }
+        let (expected, found) = (self.identity.summary.len.to_string(), len.to_string());
+        let source = icecore_segments::Error::Mismatch { what: "file length", expected, found };
+        Err(Error::File { path: self.path.clone(), source })
+    }
+
+    /// The bytes of the file as it is now.
+    fn read(&self) -> Result<Mapping, Error> {
+        if self.is_held() {
+            return self.held.get().cloned().map_or_else(|| self.storage.map(&self.path, Access::Random), Ok);
+        }
+        // A file that is longer than it should be must not be read whole to learn that.
+        self.check_len()?;
+        let bytes =
+            self.storage.read(&self.path)?.ok_or_else(|| Error::Missing { path: self.path.clone() })?;
+        Ok(Mapping::from(Arc::from(bytes)))
+    }
+
+    /// Opens the file, if it is not open, as if it were used, and keeps nothing of that.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.open.get().is_some() {
+            return Ok(());
+        }
+        OpenFile::<T>::parse(&self.path, self.read()?, &self.identity).map(drop)
+    }
+
+    /// The file, opened by the first who needs it. A failure is not kept: the next one tries again.
+    #[inline]
+    pub(crate) fn get(&self) -> Result<&OpenFile<T>, Error> {
+        match self.open.get() {
+            Some(open) => Ok(open),
+            None => self.open(),
+        }
+    }
+
+    #[cold]
+    fn open(&self) -> Result<&OpenFile<T>, Error> {
+        let opened = self.read().and_then(|data| OpenFile::parse(&self.path, data, &self.identity));
+        let opened = opened.inspect_err(|error| self.report(error))?;
+        *self.problem.lock() = None;
+        Ok(self.open.get_or_init(|| opened))
+    }
+}
+
+impl<T> Drop for LiveFile<T> {
+    fn drop(&mut self) {
+        if self.obsolete.load(Ordering::Acquire) {
+            // A file that stays is garbage that the next opening removes, so a failure loses nothing but space.
+            self.removals.while_allowed(|| drop(self.storage.remove(&self.path)));
+        }
+    }
+}
+
+/// The `.kv` of a segment, open.
+pub(crate) type KvFile = OpenFile<Segment<Mapping>>;
+
+/// A segment that a manifest names.
+pub(crate) struct LiveSegment {
+    pub(crate) record: SegmentRecord,
+    /// The heights its steps cover, both inside.
+    pub(crate) blocks: (BlockNumber, BlockNumber),
+    pub(crate) kv: Arc<LiveFile<Segment<Mapping>>>,
+    pub(crate) bt: Arc<LiveFile<PivotIndex<Mapping>>>,
+    pub(crate) kvei: Arc<LiveFile<ExistenceFilter<Mapping>>>,
+}
+
+impl LiveSegment {
+    /// Takes hold of the files that a record names. Reads no page.
+    ///
+    /// A file that is missing fails the lookups that need it; `missing` hears of it.
+    pub(crate) fn hold(directory: &Directory, record: SegmentRecord, missing: &mut dyn FnMut(Error)) -> Self {
+        let segment = Self::named(directory, record);
+        for held in [segment.kv.hold(), segment.bt.hold(), segment.kvei.hold()] {
+            held.unwrap_or_else(&mut *missing);
+        }
+        segment
+    }
+
+    /// The same segment with other accessors: takes over each file that both records name, and holds the others.
+    pub(crate) fn hold_changed(
+        &self,
+        directory: &Directory,
+        record: SegmentRecord,
+        missing: &mut dyn FnMut(Error),
+    ) -> Self {
+        let mut segment = Self::named(directory, record);
+        segment.kv = Arc::clone(&self.kv);
+        if segment.record.bt == self.record.bt {
+            segment.bt = Arc::clone(&self.bt);
+        } else {
+            segment.bt.hold().unwrap_or_else(&mut *missing);
+        }
+        if segment.record.kvei == self.record.kvei {
+            segment.kvei = Arc::clone(&self.kvei);
+        } else {
+            segment.kvei.hold().unwrap_or_else(&mut *missing);
+        }
+        segment
+    }
+
+    fn named(directory: &Directory, record: SegmentRecord) -> Self {
+        let kv = Arc::new(LiveFile::new(directory, &record));
+        let bt = Arc::new(LiveFile::new(directory, &record));
+        let kvei = Arc::new(LiveFile::new(directory, &record));
+        Self::assemble(directory, record, kv, bt, kvei)
+    }
+
+    /// Opens a segment that is not small, so that its first lookup waits for the pages it needs and for no others. What keeps a
+    /// file from being opened is reported, and met again by whoever reads.
+    pub(crate) fn open_if_large(&self) {
+        if self.bt.is_held() || self.kvei.is_held() {
+            let _ = self.open_all();
+        }
+    }
+
+    /// Opens a segment that was just written. Where that fails, its files go again.
+    pub(crate) fn open_new(directory: &Directory, record: SegmentRecord) -> Result<Self, Error> {
+        let segment = Self::hold(directory, record, &mut |_| {});
+        segment.open_all().inspect_err(|_| {
+            for kind in Kind::ALL {
+                // What cannot be removed now is garbage that the next opening removes.
+                let _ = directory.storage.remove(&directory.file(&segment.record, kind));
+            }
+        })?;
+        Ok(segment)
+    }
+
+    /// Opens the files that were not used yet.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::File`] with what is wrong: another length or checksum than the manifest's, damage,
+    /// or an accessor of another segment.
+    pub(crate) fn open_all(&self) -> Result<(), Error> {
+        self.kv.get()?;
+        self.bt.get()?;
+        self.kvei.get().map(drop)
+    }
+
+    pub(crate) fn assemble(
+        directory: &Directory,
+        record: SegmentRecord,
+        kv: Arc<LiveFile<Segment<Mapping>>>,
+        bt: Arc<LiveFile<PivotIndex<Mapping>>>,
+        kvei: Arc<LiveFile<ExistenceFilter<Mapping>>>,
+    ) -> Self {
+        let blocks = directory.config.step_len.blocks(record.steps);
+        Self { record, blocks, kv, bt, kvei }
+    }
+
+    /// What the footer of the `.kv` says.
+    #[inline]
+    pub(crate) fn summary(&self) -> Result<&SegmentSummary, Error> {
+        Ok(self.kv.get()?.view().summary())
+    }
+
+    /// The bytes of a value of this segment, `None` for a deletion.
+    ///
+    /// A value outside its page is fetched as a whole first: a mapping for random reading would bring it page by page, each waited for.
+    pub(crate) fn load(kv: &KvFile, value: &Value<'_>) -> Result<Option<Vec<u8>>, Error> {
+        if let Value::Overflow(blob) = value {
+            kv.view().data().advise_fetch(blob.file_range());
+        }
+        Ok(value.load().map_err(|e| kv.error(e))?.map(Cow::into_owned))
+    }
+
+    /// Whether a key lies between the first and the last key, so that the files are worth asking. Where that cannot be known,
+    /// it may: the lookup then says what is wrong.
+    #[inline]
+    pub(crate) fn spans_key(&self, key: &[u8]) -> bool {
+        self.summary()
+            .map_or(true, |summary| summary.first_key.as_slice() <= key && key <= summary.last_key.as_slice())
+    }
+
+    /// What keeps its files from being used. Looks at the accessors that were not used yet: a system call each.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
+        self.bt.look();
+        self.kvei.look();
+        [self.kv.problem(), self.bt.problem(), self.kvei.problem()].into_iter().flatten()
+    }
+}
+
+/// The versions of several segments together.
+pub(crate) fn entries_of(segments: &[Arc<LiveSegment>]) -> Result<u64, Error> {
+    segments.iter().map(|segment| Ok(segment.summary()?.entries)).sum()
+}
+
+impl SegmentRecord {
+    fn identity(&self, config: &Config, kind: Kind) -> Identity {
+        Identity {
+            domain: config.domains[self.domain.index()].name.clone(),
+            steps: self.steps,
+            segment: self.kv.summary.content,
+            summary: self.file(kind).summary,
+        }
+    }
+}
+
+impl Directory {
+    /// The path of one file of a segment.
+    pub(crate) fn file(&self, record: &SegmentRecord, kind: Kind) -> PathBuf {
+        self.path.join(record.file_name(&self.config, kind))
+    }
+
+    /// Opens a `.kv` by a mapping of its own, for one pass from front to back.
+    pub(crate) fn open_for_pass(&self, record: &SegmentRecord) -> Result<KvFile, Error> {
+        let path = self.file(record, Kind::Segment);
+        let mapping = self.storage.map(&path, Access::Sequential)?;
+        OpenFile::parse(&path, mapping, &record.identity(&self.config, Kind::Segment))
+    }
+
+    /// Opens a pivot index that was just written.
+    pub(crate) fn open_index(
+        &self,
+        record: &SegmentRecord,
+    ) -> Result<Arc<LiveFile<PivotIndex<Mapping>>>, Error> {
+        self.open_accessor(record)
+    }
+
+    /// Opens an existence filter that was just written.
+    pub(crate) fn open_filter(
+        &self,
+        record: &SegmentRecord,
+    ) -> Result<Arc<LiveFile<ExistenceFilter<Mapping>>>, Error> {
+        self.open_accessor(record)
+    }
+
+    fn open_accessor<T: FileView>(&self, record: &SegmentRecord) -> Result<Arc<LiveFile<T>>, Error> {
+        let file = LiveFile::new(self, record);
+        file.hold()?;
+        file.get()?;
+        Ok(Arc::new(file))
+    }
+}

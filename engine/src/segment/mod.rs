@@ -1,0 +1,10 @@
+//! One live segment: its files as readers hold them, how they are written and rewritten, and how their shape is chosen.
+//!
+//! The formats are those of `icecore-segments` and `icecore-index`; this folder binds their bytes to files of the directory.
+//! The manifest says which segments there are; reading and maintenance use them.
+
+pub(crate) mod info;
+pub(crate) mod live;
+pub(crate) mod policy;
+pub(crate) mod rewrite;
+pub(crate) mod writer;

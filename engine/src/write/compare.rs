@@ -1,0 +1,199 @@
+//! Whether a block that is given again is the one that the archive has: what an import asks of each block below the head
+//! before it passes over it.
+//!
+//! Expected cost where they are the same: one lookup among the roots and one hash over what was given. The digest of a
+//! block's changes is kept beside its root, so that a block with *fewer* changes is told apart too, which no number of
+//! lookups would tell. Only where the digests differ is the difference searched for.
+
+use icecore_segments::checksum::{Checksum, ContentHasher};
+use icecore_segments::step::BlockNumber;
+
+use crate::block::BlockWriter;
+use crate::domain::{DomainId, RootRow, root_key};
+use crate::error::Error;
+use crate::memtable::step_table::Found;
+use crate::read::read_state::Version;
+use crate::segment::live::LiveSegment;
+use crate::wal::{ChangeRef, encode_changes};
+use crate::write::writer::Core;
+
+/// What the archive has at the height of a block that was given again. See [`BlockWriter::compare`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// The same changes.
+    Same,
+    /// Every change given is there. Whether the block has others is not known: it was written before digests were kept, or
+    /// pruning dropped versions below it.
+    Contained,
+    /// The block is below what pruning kept, or was not committed yet: nothing can be said.
+    NotHeld,
+    /// No block of this height, but one above it.
+    NoBlock,
+    /// Something else.
+    Different(Difference),
+}
+
+/// The first change, by domain and key, in which two blocks of one height differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The domain.
+    pub domain: String,
+    /// The key.
+    pub key: Vec<u8>,
+    /// What was given.
+    pub given: Written,
+    /// What the archive has.
+    pub held: Written,
+}
+
+/// What a block does to a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// Nothing: it has no version of it.
+    Nothing,
+    /// Deletes it.
+    Deletion,
+    /// Gives it this value.
+    Value(Vec<u8>),
+}
+
+impl From<Option<Vec<u8>>> for Written {
+    fn from(value: Option<Vec<u8>>) -> Self {
+        value.map_or(Self::Deletion, Self::Value)
+    }
+}
+
+/// The digest of what a block changes: BLAKE3 of the changes as the log has them. `changes` are ordered by domain, then key.
+pub(crate) fn digest(changes: &[ChangeRef<'_>]) -> Checksum {
+    let mut hasher = ContentHasher::default();
+    hasher.update(&encode_changes(changes));
+    hasher.finish()
+}
+
+impl BlockWriter<'_> {
+    /// Compares what was gathered with the block that the archive has at this height, instead of committing it. For imports
+    /// that are given blocks again: begin those with [`Archive::gather`](crate::Archive::gather).
+    ///
+    /// # Cost
+    /// A lookup among the roots and a hash of what was gathered. Where the blocks differ a lookup for each change, and
+    /// where those find nothing, the segments of the block's step from front to back.
+    pub fn compare(mut self) -> Result<Comparison, Error> {
+        self.settle();
+        let pruned_before = self.core.state.lock().manifest.pruned_before;
+        let version = self.core.version();
+        let height = self.height();
+        match version.range() {
+            Some((first, head)) if first <= height && height <= head => {}
+            _ => return Ok(Comparison::NotHeld),
+        }
+        let changes = self.changes_by_domain();
+        let Some(row) = self.core.root_row(&version, height)? else { return Ok(Comparison::NoBlock) };
+        // Pruning drops deletions that nothing below needs, and unwinding to the floor makes one block of all before it.
+        let is_floor = 0 < pruned_before && version.range().is_some_and(|(first, _)| first == height);
+        if row.changes == Some(digest(&changes)) {
+            return Ok(Comparison::Same);
+        }
+        for change in &changes {
+            if let Some(held) = self.core.held_otherwise(&version, height, change, is_floor)? {
+                let given = change.value.map(<[u8]>::to_vec).into();
+                return Ok(Comparison::Different(self.core.difference(change, given, held)));
+            }
+        }
+        if is_floor || row.changes.is_none() {
+            return Ok(Comparison::Contained);
+        }
+        match self.core.not_given(&version, height, &changes)? {
+            Some(difference) => Ok(Comparison::Different(difference)),
+            None => Err(Error::DigestMismatch { block: height }),
+        }
+    }
+}
+
+impl Core {
+    fn root_row(&self, version: &Version, height: BlockNumber) -> Result<Option<RootRow>, Error> {
+        let tally = self.shared.counters.mine();
+        let found = version.find(DomainId::ROOTS, &root_key(height), height, tally)?;
+        let Some(((_, Some(value)), _)) = found else { return Ok(None) };
+        RootRow::decode(&value).map(Some).ok_or(Error::RootMissing { block: height })
+    }
+
+    /// What the archive has at `height` for the key of `change`, where that is something else.
+    fn held_otherwise(
+        &self,
+        version: &Version,
+        height: BlockNumber,
+        change: &ChangeRef<'_>,
+        is_floor: bool,
+    ) -> Result<Option<Written>, Error> {
+        let found = version.find(DomainId(change.domain), change.key, height, self.shared.counters.mine())?;
+        let found = found.map(|(found, _)| found);
+        if is_floor {
+            let value = found.and_then(|(_, value)| value);
+            return Ok((value.as_deref() != change.value).then(|| value.into()));
+        }
+        Ok(match found {
+            Some((block, value)) if block == height => {
+                (value.as_deref() != change.value).then(|| value.into())
+            }
+            _ => Some(Written::Nothing),
+        })
+    }
+
+    /// The first version of block `height` whose key is not among `changes`.
+    fn not_given(
+        &self,
+        version: &Version,
+        height: BlockNumber,
+        changes: &[ChangeRef<'_>],
+    ) -> Result<Option<Difference>, Error> {
+        let is_given = |domain: DomainId, key: &[u8]| {
+            changes.binary_search_by(|change| (change.domain, change.key).cmp(&(domain.0, key))).is_ok()
+        };
+        for (id, _) in self.shared.directory.config.declared_ids() {
+            let found = version.first_of_block(id, height, |key| !is_given(id, key))?;
+            if let Some((key, (_, value))) = found {
+                let change = ChangeRef { domain: id.0, key: &key, value: None };
+                return Ok(Some(self.difference(&change, Written::Nothing, value.into())));
+            }
+        }
+        Ok(None)
+    }
+
+    fn difference(&self, change: &ChangeRef<'_>, given: Written, held: Written) -> Difference {
+        let domain = &self.shared.directory.config.domains[usize::from(change.domain)];
+        Difference { domain: domain.name.clone(), key: change.key.to_vec(), given, held }
+    }
+}
+
+impl Version {
+    /// The first key, among those that `wanted` takes, that block `height` wrote or deleted.
+    fn first_of_block(
+        &self,
+        domain: DomainId,
+        height: BlockNumber,
+        wanted: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<(Vec<u8>, Found)>, Error> {
+        for table in self.memory()? {
+            for (key, versions) in table.keys(domain).iter() {
+                let Ok(at) = versions.binary_search_by_key(&height, |(block, _)| *block) else { continue };
+                if wanted(key) {
+                    let value = versions[at].1.as_deref().map(<[u8]>::to_vec);
+                    return Ok(Some((key.to_vec(), (height, value))));
+                }
+            }
+        }
+        let covers = |blocks: (BlockNumber, BlockNumber)| blocks.0 <= height && height <= blocks.1;
+        for segment in self.domain(domain).iter().filter(|segment| covers(segment.blocks)) {
+            let kv = segment.kv.get()?;
+            let mut cursor = kv.view().cursor();
+            cursor.seek_first().map_err(|e| kv.error(e))?;
+            while let Some(entry) = cursor.entry() {
+                if entry.block == height && wanted(entry.key) {
+                    return Ok(Some((entry.key.to_vec(), (height, LiveSegment::load(kv, &entry.value)?))));
+                }
+                cursor.next().map_err(|e| kv.error(e))?;
+            }
+        }
+        Ok(None)
+    }
+}
