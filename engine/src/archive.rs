@@ -16,9 +16,10 @@ use crate::maintain::reindex::{ReindexPlan, ReindexRule};
 use crate::manifest::DensityRule;
 use crate::options::{Maintenance, OpenOptions, Options};
 use crate::progress::Observer;
-use crate::reader::{Change, Reader, View};
+use crate::reader::Reader;
 use crate::storage::Storage;
 use crate::storage::os::OsStorage;
+use crate::view::{Change, View};
 use crate::write::recovery;
 use crate::write::writer::Core;
 

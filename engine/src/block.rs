@@ -1,20 +1,16 @@
-//! A block on its way in: changes are gathered, then the tree gives the root, the log makes it durable, the tables
-//! make it readable.
+//! A block on its way in: its changes are gathered here, and [`commit`](crate::write::commit) takes them.
 
 use std::ops::Range;
 
 use icecore_hot::Root;
-use icecore_segments::step::{BlockNumber, Step};
+use icecore_segments::step::BlockNumber;
 use icecore_segments::{KEY_LEN_MAX, VALUE_LEN_MAX};
 
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::memtable::node_key::NodeVersion;
-use crate::memtable::step_table::{StepTable, add_block};
-use crate::options::Durability;
-use crate::read::read_state::Version;
-use crate::wal::{BODY_LEN_MAX, ChangeRef, RecordRef};
-use crate::write::writer::{Core, State};
+use crate::wal::ChangeRef;
+use crate::write::compare::Comparison;
+use crate::write::writer::Core;
 
 /// One change: ranges of the writer's byte arena.
 #[derive(Clone)]
@@ -56,7 +52,7 @@ impl<'a> BlockWriter<'a> {
     }
 
     fn push(&mut self, domain: &str, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
-        let domain = self.core.shared.directory.domain_of(domain, [key])?;
+        let domain = self.core.shared.directory.config.domain_of(domain, [key])?;
         check_len("key", key, KEY_LEN_MAX as u64)?;
         check_len("value", value.unwrap_or_default(), VALUE_LEN_MAX)?;
         let key = self.append(key);
@@ -94,6 +90,17 @@ impl<'a> BlockWriter<'a> {
         Ok(root)
     }
 
+    /// Compares what was gathered with the block that the archive has at this height, instead of committing it. For imports
+    /// that are given blocks again: begin those with [`Archive::gather`](crate::Archive::gather).
+    ///
+    /// # Cost
+    /// A lookup among the roots and a hash of what was gathered. Where the blocks differ a lookup for each change, and
+    /// where those find nothing, the segments of the block's step from front to back.
+    pub fn compare(mut self) -> Result<Comparison, Error> {
+        self.settle();
+        self.core.compare(self.height, &self.changes_by_domain())
+    }
+
     /// Orders the changes by domain and key and keeps the last of each key.
     pub(crate) fn settle(&mut self) {
         let bytes = &self.bytes;
@@ -122,117 +129,7 @@ impl<'a> BlockWriter<'a> {
     }
 }
 
-/// Measured before the tree takes the block, which cannot be taken back once the log refuses it.
-fn check_block(changes: &[ChangeRef<'_>], max: u64) -> Result<(), Error> {
-    let len = RecordRef::Block { height: 0, root: &[0; 32], changes }.body_len();
-    if len > max { Err(Error::TooLarge { what: "block", len, max }) } else { Ok(()) }
-}
-
 fn check_len(what: &'static str, bytes: &[u8], max: u64) -> Result<(), Error> {
     let len = bytes.len() as u64;
     if len > max { Err(Error::TooLarge { what, len, max }) } else { Ok(()) }
-}
-
-impl Core {
-    /// `changes` are ordered by domain, then key, each key once.
-    fn commit(&self, height: BlockNumber, changes: &[ChangeRef<'_>]) -> Result<Root, Error> {
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
-        state.check_poison()?;
-        let version = self.version();
-        if let Some(head) = version.head.filter(|head| height <= *head) {
-            return Err(Error::NotRising { head, got: height });
-        }
-        check_block(changes, BODY_LEN_MAX)?;
-        let config = &self.shared.directory.config;
-        self.ensure_tree(state)?;
-        self.ready_log(state, config.step_len.step_of(height))?;
-        let (root, nodes) = self.ensure_tree(state)?.apply(config, version.head, height, changes);
-        // From here on the tree is ahead of the log: a failure poisons, and opening again starts from the log.
-        let logged = self.log_block(state, height, root, changes);
-        state.poisoned(logged)?;
-        self.publish_block(&version, height, root, changes, nodes);
-        self.changed.notify_all();
-        Ok(root)
-    }
-
-    fn log_block(
-        &self,
-        state: &mut State,
-        height: BlockNumber,
-        root: Root,
-        changes: &[ChangeRef<'_>],
-    ) -> Result<(), Error> {
-        let step = self.shared.directory.config.step_len.step_of(height);
-        state.log.append(&RecordRef::Block { height, root: &root.0, changes }, Some(step))?;
-        match self.options.durability {
-            Durability::Block => state.log.sync(),
-            Durability::Group { blocks } if state.log.unsynced() >= blocks => state.log.sync(),
-            Durability::Group { .. } | Durability::Relaxed => Ok(()),
-        }
-    }
-
-    /// Makes the log ready for a block of `step`: the steps before it are durable, and the file that takes it is named by the
-    /// manifest before it has a record, so that its loss would be noticed.
-    ///
-    /// # Errors
-    /// Where there is no space for a new file, nothing has changed and a later block tries again.
-    fn ready_log(&self, state: &mut State, step: Step) -> Result<(), Error> {
-        if state.log.begins_step(step) {
-            if state.log.is_full() {
-                let (next, manifest) = (state.log.create_next()?, state.manifest.clone());
-                return self.store_manifest(state, manifest, Some(next));
-            }
-            let synced = state.log.sync();
-            state.poisoned(synced)?;
-        }
-        Ok(())
-    }
-
-    /// Adds the block to the tables and lets readers see it, all at once.
-    fn publish_block(
-        &self,
-        version: &Version,
-        height: BlockNumber,
-        root: Root,
-        changes: &[ChangeRef<'_>],
-        nodes: Vec<NodeVersion>,
-    ) {
-        let config = &self.shared.directory.config;
-        let mut next = version.clone();
-        next.add_block(config, height, &root.0, changes).add_nodes(nodes);
-        self.shared.install(next);
-    }
-}
-
-impl Version {
-    /// Adds a block to the table of its step, which it returns, and makes it the head. `changes` are ordered by domain, then
-    /// key.
-    pub(crate) fn add_block(
-        &mut self,
-        config: &crate::options::Config,
-        height: BlockNumber,
-        root: &[u8; 32],
-        changes: &[ChangeRef<'_>],
-    ) -> &StepTable {
-        self.first = self.first.or(Some(height));
-        self.head = Some(height);
-        add_block(&mut self.tables, config, height, root, changes)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_block_is_measured_before_it_is_applied() {
-        let change = |key, value| ChangeRef { domain: 1, key, value };
-        let changes = [change(&b"key"[..], Some(&b"value"[..])), change(b"gone", None)];
-        // Height, root, fingerprints and their checksum; domain, length, key, tag, value; domain, length, key, tag.
-        let len = 40 + (4 + 2 * 4 + 8) + (1 + 1 + 3 + 1 + 5) + (1 + 1 + 4 + 1);
-        check_block(&changes, len).unwrap();
-        let refused = check_block(&changes, len - 1).unwrap_err();
-        assert!(matches!(refused, Error::TooLarge { what: "block", len: found, .. } if found == len));
-    }
 }

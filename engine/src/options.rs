@@ -154,6 +154,40 @@ impl Config {
         self.declared().get(id.index().checked_sub(1)?)
     }
 
+    /// The number of a declared domain.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDomain`] with the names there are.
+    pub(crate) fn domain(&self, name: &str) -> Result<DomainId, Error> {
+        self.named(name).map(|(id, _)| id)
+    }
+
+    /// The number of a declared domain that can have these keys.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDomain`]; [`Error::KeyLength`].
+    pub(crate) fn domain_of<'k>(
+        &self,
+        name: &str,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+    ) -> Result<DomainId, Error> {
+        let (id, domain) = self.named(name)?;
+        keys.into_iter().try_for_each(|key| domain.check_key(key))?;
+        Ok(id)
+    }
+
+    fn named(&self, name: &str) -> Result<(DomainId, &Domain), Error> {
+        self.declared_ids().find(|(_, domain)| domain.name == name).ok_or_else(|| {
+            let names: Vec<_> = self.declared().iter().map(|domain| domain.name.as_str()).collect();
+            Error::UnknownDomain { name: name.to_owned(), declared: names.join(", ") }
+        })
+    }
+
+    /// The name of a domain.
+    pub(crate) fn name(&self, domain: DomainId) -> &str {
+        &self.domains[domain.index()].name
+    }
+
     /// The domain of nodes.
     pub(crate) fn nodes(&self) -> Option<DomainId> {
         self.snapshots.map(|_| DomainId(self.domains.len() as u16 - 1))

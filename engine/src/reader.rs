@@ -13,86 +13,25 @@ use std::time::{Duration, Instant};
 use icecore_hot::Root;
 use icecore_segments::frame::Kind;
 use icecore_segments::step::BlockNumber;
-use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::domain::{Domain, DomainId, RootRow, root_height, root_key};
+use crate::domain::{Domain, DomainId};
 use crate::error::{Error, one_line};
-use crate::failures::Failures;
-use crate::read::follow::Follower;
-use crate::read::get::Origin;
-use crate::read::read_state::Version;
-use crate::read::scan::{Entries, Scan};
-use crate::segment::info::{Problem, SegmentInfo};
-use crate::segment::live::Directory;
-use crate::stats::{Counters, Stats};
+use crate::maintain::checkpoint::{CheckpointReport, checkpoint};
+use crate::maintain::merge::MergeOptions;
+use crate::maintain::plan::{self, MergePlan, PrunePlan, UnwindPlan};
+use crate::maintain::reindex::{ReindexPlan, ReindexRule};
+use crate::progress::Observer;
+use crate::read::shared::Shared;
+use crate::segment::info::SegmentInfo;
+use crate::segment::live::Problem;
+use crate::stats::Stats;
 use crate::storage::Storage;
 use crate::storage::os::OsStorage;
+use crate::view::{Change, View};
 
 /// Between two looks of a reader that waits for a writer of another process: at first, and in the end.
 const PAUSE_MIN: Duration = Duration::from_micros(100);
 const PAUSE_MAX: Duration = Duration::from_millis(5);
-
-/// What a reader and its views share.
-pub(crate) struct Shared {
-    pub(crate) directory: Directory,
-    version: RwLock<Arc<Version>>,
-    /// Counts the versions.
-    installed: AtomicU64,
-    /// Notified with each version.
-    changed: Condvar,
-    waiting: Mutex<()>,
-    /// How the archive is followed where another process may write it.
-    follower: Option<Mutex<Follower>>,
-    pub(crate) counters: Counters,
-    pub(crate) failures: Failures,
-}
-
-impl Shared {
-    pub(crate) fn new(directory: Directory, version: Version) -> Arc<Self> {
-        Self::with_follower(directory, version, None)
-    }
-
-    fn with_follower(directory: Directory, version: Version, follower: Option<Follower>) -> Arc<Self> {
-        Arc::new(Self {
-            directory,
-            version: RwLock::new(Arc::new(version)),
-            installed: AtomicU64::new(0),
-            changed: Condvar::new(),
-            waiting: Mutex::default(),
-            follower: follower.map(Mutex::new),
-            counters: Counters::default(),
-            failures: Failures::default(),
-        })
-    }
-
-    /// Lets readers see a version.
-    pub(crate) fn install(&self, version: Version) {
-        *self.version.write() = Arc::new(version);
-        self.installed.fetch_add(1, Ordering::Release);
-        // Between the look and the wait of a reader there must be no gap.
-        drop(self.waiting.lock());
-        self.changed.notify_all();
-    }
-
-    /// Whether files may be gone because a writer of another process replaced them since.
-    fn is_stale(&self) -> bool {
-        self.follower.as_ref().is_some_and(|follower| !follower.lock().is_current().unwrap_or(true))
-    }
-
-    /// Brings what this process sees to what the archive is now.
-    fn follow(&self) -> Result<(), Error> {
-        let Some(follower) = &self.follower else { return Ok(()) };
-        let mut follower = follower.lock();
-        if let Some(version) = follower.refresh(&self.version())? {
-            self.install(version);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn version(&self) -> Arc<Version> {
-        Arc::clone(&self.version.read())
-    }
-}
 
 /// Reads an archive. Cheap to clone; any number of threads may read at once.
 ///
@@ -128,33 +67,6 @@ impl Clone for Reader {
     }
 }
 
-/// One version of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// The block that wrote it.
-    pub block: BlockNumber,
-    /// The value, or `None` for a deletion.
-    pub value: Option<Vec<u8>>,
-}
-
-/// Where an answer came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// The versions in memory.
-    Memory,
-    /// A segment, named as in the directory without its extension: `storage.0-64`.
-    Segment(String),
-}
-
-/// The answer to a lookup, with what it rests on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lookup {
-    /// The version that answers.
-    pub change: Change,
-    /// Where it was found.
-    pub source: Source,
-}
-
 impl Reader {
     /// Opens an archive for reading, beside a writer or without one. Sees every block that was committed by then, in every
     /// mode of durability and also after the writer was killed; a block whose `commit` is under way in another process
@@ -171,8 +83,7 @@ impl Reader {
 
     /// The same on any storage.
     pub fn open_with(storage: Arc<dyn Storage>, path: impl AsRef<Path>) -> Result<Self, Error> {
-        let (directory, follower, version) = Follower::open(&storage, path.as_ref())?;
-        Ok(Self::of(Shared::with_follower(directory, version, Some(follower))))
+        Ok(Self::of(Shared::open(&storage, path.as_ref())?))
     }
 
     pub(crate) fn of(shared: Arc<Shared>) -> Self {
@@ -294,7 +205,7 @@ impl Reader {
     pub fn history(&self, domain: &str, key: &[u8]) -> Result<Vec<Change>, Error> {
         let version = self.shared.version();
         version.check_head()?;
-        let domain = self.shared.directory.domain_of(domain, [key])?;
+        let domain = self.shared.directory.config.domain_of(domain, [key])?;
         let found = version.history(domain, key, self.shared.counters.mine())?;
         Ok(found.into_iter().map(|(block, value)| Change { block, value }).collect())
     }
@@ -338,125 +249,68 @@ impl Reader {
         stats.failures = self.shared.failures.all();
         stats
     }
-}
 
-/// The state at the end of one block. Pins what it reads from; drop it to let obsolete files go.
-#[derive(Clone)]
-pub struct View {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) version: Arc<Version>,
-    pub(crate) at: BlockNumber,
-}
-
-impl View {
-    /// The height asked for.
-    pub fn block(&self) -> BlockNumber {
-        self.at
+    /// What [`Archive::merge`](crate::Archive::merge) would do now. Takes no lock and writes nothing.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDomain`]; a damaged manifest or segment.
+    pub fn plan_merge(&self, options: &MergeOptions) -> Result<MergePlan, Error> {
+        plan::plan_merge(&self.shared, options)
     }
 
-    /// The value of a key, `None` when it is absent or deleted.
+    /// What [`Archive::prune`](crate::Archive::prune) would do now. Takes no lock and writes nothing.
     ///
     /// # Cost
-    /// From memory none; else a filter page per segment down to the one that has the key, there an index page and a data page.
-    pub fn get(&self, domain: &str, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let domain = self.shared.directory.domain_of(domain, [key])?;
-        let found = self.version.find(domain, key, self.at, self.shared.counters.mine())?;
-        Ok(found.and_then(|((_, value), _)| value))
-    }
-
-    /// The version that answers for a key, deletions included, and where it was found.
-    pub fn lookup(&self, domain: &str, key: &[u8]) -> Result<Option<Lookup>, Error> {
-        let domain = self.shared.directory.domain_of(domain, [key])?;
-        let found = self.version.find(domain, key, self.at, self.shared.counters.mine())?;
-        Ok(found.map(|((block, value), origin)| {
-            let source = match origin {
-                Origin::Memory => Source::Memory,
-                Origin::Segment(segment) => {
-                    Source::Segment(self.shared.directory.segment_name(&segment.record))
-                }
-            };
-            Lookup { change: Change { block, value }, source }
-        }))
-    }
-
-    /// The values of many keys, in the order asked. Pages are planned first and fetched together, so that a cold call
-    /// keeps the disk busy.
-    pub fn multi_get(&self, domain: &str, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        let domain = self.shared.directory.domain_of(domain, keys.iter().copied())?;
-        self.version.multi_get(domain, keys, self.at, self.shared.counters.mine())
-    }
-
-    /// Keys and values in order.
-    pub fn scan(&self, domain: &str, scan: &Scan) -> Result<Entries<'_>, Error> {
-        let domain = self.shared.directory.domain(domain)?;
-        Entries::new(&self.version, domain, scan, self.at)
-    }
-
-    /// The root of this state.
-    pub fn root(&self) -> Result<Root, Error> {
-        self.version.root(self.at)
-    }
-
-    /// The height of the block whose state this is: the newest at or below [`View::block`].
-    pub fn height(&self) -> Result<BlockNumber, Error> {
-        self.version.newest_root(self.at).map(|(height, _)| height)
-    }
-}
-
-impl Version {
-    /// The newest block at or below `at` and its root.
-    pub(crate) fn newest_root(&self, at: BlockNumber) -> Result<(BlockNumber, Root), Error> {
-        self.newest_block(at)?.ok_or_else(|| self.check(at).err().unwrap_or(Error::RootMissing { block: at }))
-    }
-
-    /// The same, `None` where there is none.
-    pub(crate) fn newest_block(&self, at: BlockNumber) -> Result<Option<(BlockNumber, Root)>, Error> {
-        if let Some((height, root)) = self.log.as_ref().and_then(|log| log.newest_block(at)) {
-            return Ok(Some((height, Root(root))));
-        }
-        let scan = Scan::all().to_included(&root_key(at)).backward();
-        let newest = Entries::new(self, DomainId::ROOTS, &scan, at)?.next().transpose()?;
-        Ok(newest.and_then(|(key, value)| Some((root_height(&key)?, RootRow::decode(&value)?.root))))
-    }
-
-    pub(crate) fn root(&self, at: BlockNumber) -> Result<Root, Error> {
-        self.newest_root(at).map(|(_, root)| root)
-    }
-}
-
-impl Directory {
-    /// The number of a declared domain.
+    /// Reads what pruning would read, to count what would go.
     ///
     /// # Errors
-    /// [`Error::UnknownDomain`] with the names there are.
-    pub(crate) fn domain(&self, name: &str) -> Result<DomainId, Error> {
-        self.declared(name).map(|(id, _)| id)
+    /// [`Error::OutOfRange`] for a height that cannot be pruned to.
+    pub fn plan_prune(&self, before: BlockNumber) -> Result<PrunePlan, Error> {
+        plan::plan_prune(&self.shared, before)
     }
 
-    /// The number of a declared domain that can have these keys.
+    /// What [`Archive::unwind`](crate::Archive::unwind) would do now. Takes no lock and writes nothing.
     ///
     /// # Errors
-    /// [`Error::UnknownDomain`]; [`Error::KeyLength`].
-    pub(crate) fn domain_of<'k>(
+    /// [`Error::OutOfRange`] for a height that cannot be gone back to.
+    pub fn plan_unwind(&self, to: BlockNumber) -> Result<UnwindPlan, Error> {
+        plan::plan_unwind(&self.shared, to)
+    }
+
+    /// What [`Archive::reindex`](crate::Archive::reindex) would do now. Takes no lock and writes nothing.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDomain`]; a damaged manifest or segment.
+    pub fn plan_reindex(&self, rule: ReindexRule, domain: Option<&str>) -> Result<Vec<ReindexPlan>, Error> {
+        plan::plan_reindex(&self.shared, rule, domain)
+    }
+
+    /// Makes a consistent copy of the archive as it is now at `copy`: an archive of its own, openable at once. Takes no lock; a
+    /// writer, in this or another process, goes on.
+    ///
+    /// `copy` must not exist or be empty, or be what a checkpoint left that was killed: that begins again.
+    ///
+    /// # Cost
+    /// On the same file system a hard link for each file, and the bytes of the last log file. Links share their space with
+    /// the archive for as long as it keeps the files. On another file system all bytes are copied.
+    ///
+    /// # Errors
+    /// [`Error::Exists`]; [`Error::Missing`] for a file that the archive should have. What was copied by then stays, and says
+    /// that it is not finished: opening it is [`Error::Unfinished`].
+    ///
+    /// # Durability
+    /// When this returns the copy survives a power loss.
+    pub fn checkpoint(
         &self,
-        name: &str,
-        keys: impl IntoIterator<Item = &'k [u8]>,
-    ) -> Result<DomainId, Error> {
-        let (id, domain) = self.declared(name)?;
-        keys.into_iter().try_for_each(|key| domain.check_key(key))?;
-        Ok(id)
-    }
-
-    fn declared(&self, name: &str) -> Result<(DomainId, &Domain), Error> {
-        self.config.declared_ids().find(|(_, domain)| domain.name == name).ok_or_else(|| {
-            let names: Vec<_> = self.config.declared().iter().map(|domain| domain.name.as_str()).collect();
-            Error::UnknownDomain { name: name.to_owned(), declared: names.join(", ") }
-        })
+        copy: impl AsRef<Path>,
+        observer: &dyn Observer,
+    ) -> Result<CheckpointReport, Error> {
+        let directory = &self.shared.directory;
+        checkpoint(&directory.storage, &directory.path, copy.as_ref(), observer)
     }
 }
 
 const _: fn() = || {
     fn shareable<T: Send + Sync>() {}
     shareable::<Reader>();
-    shareable::<View>();
 };

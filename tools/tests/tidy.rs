@@ -44,6 +44,13 @@ const EDGES: &[(&str, &[&str])] = &[
 /// What `index` may name of `segments`: the vocabulary, never the reader. `Error` is `error::Error` by its short name.
 const VOCABULARY: &[&str] = &["Error", "bytes", "checksum", "error", "frame", "span", "step"];
 
+/// The storeys of the engine, from the ground up: a file names what stands in its own folder or below. The modules of the
+/// public face that are not named here stand on top of all.
+const STOREYS: &[&str] = &[
+    "error", "progress", "steps", "domain", "options", "stats", "storage", "wal", "manifest", "segment",
+    "memtable", "read", "merkle", "write", "maintain", "view", "reader", "block", "archive", "lib",
+];
+
 /// The files with unsafe code: the mapping, the arena, the lanes of each kind of CPU, and the residency check of the tools.
 const UNSAFE_FILES: &[&str] = &[
     "engine/src/storage/map.rs",
@@ -380,6 +387,91 @@ fn every_crate_takes_the_lints_of_the_workspace() {
     let lax =
         manifests.filter(|path| !fs::read_to_string(path).unwrap().contains("[lints]\nworkspace = true\n"));
     expect_none("each manifest has `[lints] workspace = true`", &lax.map(str::to_owned).collect::<Vec<_>>());
+}
+
+/// The paths below `crate::` that the lines of a file name outside its tests, as deep as there is a file for them.
+fn named_modules<'m>(source: &Source, modules: &BTreeMap<String, &'m Source>) -> BTreeSet<String> {
+    let mut named = BTreeSet::new();
+    for line in source.lines.iter().filter(|line| !line.test) {
+        for (at, _) in line.code.match_indices("crate::") {
+            if line.code[..at].ends_with("pub(")
+                || line.code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_')
+            {
+                continue;
+            }
+            let path: Vec<&str> = line.code[at + "crate::".len()..]
+                .split("::")
+                .map(|part| part.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or(""))
+                .collect();
+            let deepest =
+                (1..=path.len()).rev().map(|len| path[..len].join("::")).find(|m| modules.contains_key(m));
+            named.extend(deepest);
+        }
+    }
+    named
+}
+
+/// The files of a crate by module path: `read::get`, `lib`.
+fn modules_of<'r>(folder: &str) -> BTreeMap<String, &'r Source> {
+    let sources = repository().sources.iter();
+    let of_crate =
+        sources.filter_map(|source| Some((source.path.strip_prefix(folder)?.strip_suffix(".rs")?, source)));
+    let is_code =
+        |path: &str| !path.starts_with("testing") && !path.ends_with("tests") && !path.starts_with("bin/");
+    of_crate
+        .filter(|(path, _)| is_code(path))
+        .map(|(path, source)| (path.trim_end_matches("/mod").replace('/', "::"), source))
+        .collect()
+}
+
+#[test]
+fn the_storeys_of_the_engine_lean_on_those_below() {
+    let modules = modules_of("engine/src/");
+    assert!(modules.len() > 40, "the engine has more files than {}", modules.len());
+    let storey = |module: &str| {
+        let name = module.split("::").next().unwrap_or(module);
+        STOREYS.iter().position(|storey| *storey == name)
+    };
+    let mut broken = Vec::new();
+    for (module, source) in &modules {
+        let Some(own) = storey(module) else {
+            broken.push(format!("{}: has no storey", source.path));
+            continue;
+        };
+        for named in named_modules(source, &modules) {
+            if storey(&named).is_none_or(|of| of > own) {
+                broken.push(format!("{}: names crate::{named}, which stands above it", source.path));
+            }
+        }
+    }
+    expect_none("a folder leans on those below it", &broken);
+}
+
+#[test]
+fn no_files_name_each_other_in_a_circle() {
+    let mut broken = Vec::new();
+    for folder in ["hot/src/", "segments/src/", "index/src/", "engine/src/", "cli/src/", "tools/src/"] {
+        let modules = modules_of(folder);
+        let named: BTreeMap<&str, BTreeSet<String>> = modules
+            .iter()
+            .map(|(module, source)| (module.as_str(), named_modules(source, &modules)))
+            .collect();
+        for module in named.keys() {
+            let mut reached: BTreeSet<&str> = BTreeSet::new();
+            let mut open: Vec<&str> = vec![module];
+            while let Some(next) = open.pop() {
+                for below in named[next].iter().filter(|below| below.as_str() != next) {
+                    if reached.insert(below) {
+                        open.push(below);
+                    }
+                }
+            }
+            if reached.contains(module) {
+                broken.push(format!("{folder}{module}: is part of a circle"));
+            }
+        }
+    }
+    expect_none("files form no circle", &broken);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The thread that emits, merges and reindexes while the writer goes on, and what follows when one of these fails.
 //!
-//! A failure is recorded ([`Failures`](crate::failures::Failures)), shown in the statistics and retried: after a delay that
+//! A failure is recorded ([`Failures`](crate::stats::Failures)), shown in the statistics and retried: after a delay that
 //! doubles, and at once after an emission or when a held-up commit requests it. Only what leaves the disk in doubt, a
 //! failed log write or manifest, refuses further writes.
 
@@ -9,12 +9,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Poison};
-use crate::failures::MaintenanceTask;
 use crate::maintain::file_work::FileWork;
 use crate::maintain::merge::MergeOptions;
 use crate::maintain::reindex::ReindexRule;
 use crate::options::Maintenance;
 use crate::progress::Observer;
+use crate::stats::MaintenanceTask;
 use crate::write::writer::{Core, State};
 
 /// The delay before the first retry, and the longest.

@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::failures::MaintenanceTask;
 use crate::maintain::merge::SURPLUS_MAX;
 use crate::options::Maintenance;
+use crate::stats::MaintenanceTask;
 use crate::write::writer::{Core, State};
 
 /// Complete steps that may wait for emission: so many of any size, and more while they are small together.

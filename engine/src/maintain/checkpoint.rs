@@ -15,12 +15,12 @@ use icecore_segments::step::BlockNumber;
 use crate::error::{Error, Operation};
 use crate::manifest::{Manifest, SegmentRecord, had_content};
 use crate::progress::Observer;
-use crate::reader::Reader;
-use crate::segment::live::{Directory, LiveSegment};
+use crate::read::shared::Shared;
+use crate::segment::live::LiveSegment;
+use crate::storage::directory::Directory;
 use crate::storage::layout;
 use crate::storage::{ReadFile, Storage};
 use crate::wal::{Tail, WalReader, WalWriter};
-use crate::write::recovery;
 
 /// Bytes read and written at once where a file is copied.
 const COPY_BUFFER: usize = 1 << 20;
@@ -62,8 +62,9 @@ pub(crate) fn checkpoint(
     copy: &Path,
     observer: &dyn Observer,
 ) -> Result<CheckpointReport, Error> {
+    let copy = absolute(copy);
     let (files, log) = (HashMap::new(), HashMap::new());
-    let mut checkpoint = Checkpoint { storage, source, copy, observer, files, log, log_last: (0, 0) };
+    let mut checkpoint = Checkpoint { storage, source, copy: &copy, observer, files, log, log_last: (0, 0) };
     checkpoint.begin()?;
     checkpoint.fill()
 }
@@ -143,7 +144,7 @@ impl Checkpoint<'_> {
             return Ok(true);
         }
         // Names may have been given to other files while they were linked: these are the ones that were named?
-        let directory = recovery::directory(self.storage, self.copy, manifest);
+        let directory = Directory::new(self.storage, self.copy, &manifest.config);
         let wrong = fresh.into_iter().filter(|record| !is_whole(&directory, record));
         let names: Vec<String> =
             wrong.flat_map(|record| Kind::ALL.map(|kind| record.file_name(&manifest.config, kind))).collect();
@@ -234,8 +235,8 @@ impl Checkpoint<'_> {
         self.storage.sync_dir(self.copy)?;
         self.storage.sync_dir(self.copy.parent().unwrap_or(Path::new("")))?;
         self.observer.end();
-        let reader = Reader::open_with(Arc::clone(self.storage), self.copy)?;
-        let mut report = CheckpointReport { range: reader.range(), ..CheckpointReport::default() };
+        let copy = Shared::open(self.storage, self.copy)?;
+        let mut report = CheckpointReport { range: copy.version().range(), ..CheckpointReport::default() };
         let files = self.files.values().map(|(summary, is_link)| (summary.len, *is_link));
         for (len, is_link) in files.chain(self.log.values().copied()).chain([(self.log_last.1, false)]) {
             let (files, bytes) = if is_link {
@@ -282,32 +283,6 @@ impl Checkpoint<'_> {
 fn is_whole(directory: &Directory, record: &SegmentRecord) -> bool {
     let segment = LiveSegment::hold(directory, record.clone(), &mut |_| {});
     segment.kv.check().is_ok() && segment.bt.check().is_ok() && segment.kvei.check().is_ok()
-}
-
-impl Reader {
-    /// Makes a consistent copy of the archive as it is now at `copy`: an archive of its own, openable at once. Takes no lock; a
-    /// writer, in this or another process, goes on.
-    ///
-    /// `copy` must not exist or be empty, or be what a checkpoint left that was killed: that begins again.
-    ///
-    /// # Cost
-    /// On the same file system a hard link for each file, and the bytes of the last log file. Links share their space with
-    /// the archive for as long as it keeps the files. On another file system all bytes are copied.
-    ///
-    /// # Errors
-    /// [`Error::Exists`]; [`Error::Missing`] for a file that the archive should have. What was copied by then stays, and says
-    /// that it is not finished: opening it is [`Error::Unfinished`].
-    ///
-    /// # Durability
-    /// When this returns the copy survives a power loss.
-    pub fn checkpoint(
-        &self,
-        copy: impl AsRef<Path>,
-        observer: &dyn Observer,
-    ) -> Result<CheckpointReport, Error> {
-        let directory = &self.shared.directory;
-        checkpoint(&directory.storage, &directory.path, &absolute(copy.as_ref()), observer)
-    }
 }
 
 /// A path whose parent can be named.

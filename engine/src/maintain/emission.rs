@@ -13,7 +13,6 @@ use icecore_segments::{Entry, Value};
 use crate::domain::DomainId;
 use crate::error::Error;
 use crate::maintain::file_work::FileWork;
-use crate::manifest::DensityRule;
 use crate::memtable::node_key::NodeVersion;
 use crate::memtable::node_table::in_order;
 use crate::memtable::step_table::StepTable;
@@ -92,12 +91,11 @@ impl Core {
 
     fn emit(&self, batches: &[Batch], observer: &dyn Observer) -> Result<(), Error> {
         let config = &self.shared.directory.config;
-        let rule = self.state.lock().manifest.rule;
         let mut change = FileChange::default();
         for batch in batches {
             observer.begin(&format!("emit step {}", batch.steps), None);
             for domain in (0..config.domains.len()).map(|index| DomainId(index as u16)) {
-                change.added.extend(self.emit_domain(batch, rule, domain, observer)?.map(Arc::new));
+                change.added.extend(self.emit_domain(batch, domain, observer)?.map(Arc::new));
             }
             observer.end();
         }
@@ -126,7 +124,6 @@ impl Core {
     fn emit_domain(
         &self,
         batch: &Batch,
-        rule: DensityRule,
         domain: DomainId,
         observer: &dyn Observer,
     ) -> Result<Option<LiveSegment>, Error> {
@@ -139,7 +136,7 @@ impl Core {
                 block: version.block,
                 value: value(version.value.as_bytes()),
             });
-            return self.emit_entries(batch.steps, rule, domain, keys.len() as u64, entries, observer);
+            return self.emit_entries(batch.steps, domain, keys.len() as u64, entries, observer);
         }
         let tables: Vec<_> = batch.tables.iter().map(|table| table.keys(domain)).collect();
         // Stable, so that of a key the versions of the newest step come first.
@@ -153,13 +150,12 @@ impl Core {
                 value: value(bytes.as_deref()),
             })
         });
-        self.emit_entries(batch.steps, rule, domain, distinct, entries, observer)
+        self.emit_entries(batch.steps, domain, distinct, entries, observer)
     }
 
     fn emit_entries<'e>(
         &self,
         steps: StepRange,
-        rule: DensityRule,
         domain: DomainId,
         keys: u64,
         entries: impl Iterator<Item = Entry<'e>>,
@@ -169,7 +165,7 @@ impl Core {
             return Ok(None);
         }
         let directory = &self.shared.directory;
-        let shape = self.shape_of_new(rule, domain, steps, keys)?;
+        let shape = self.shape_of_new(domain, steps, keys)?;
         let mut output = SegmentOutput::create(directory, domain, steps, shape, keys)?;
         for entry in entries {
             output.push(entry)?;

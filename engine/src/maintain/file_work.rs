@@ -7,10 +7,11 @@
 use icecore_segments::step::Step;
 use parking_lot::MutexGuard;
 
+use crate::domain::DomainId;
 use crate::error::{Error, ErrorKind};
-use crate::failures::MaintenanceTask;
-use crate::maintain::merge::{SURPLUS_MAX, backlog};
+use crate::maintain::merge::{MergeOptions, SURPLUS_MAX};
 use crate::progress::Observer;
+use crate::stats::MaintenanceTask;
 use crate::write::writer::{Core, State};
 
 /// The right to change the set of files.
@@ -44,10 +45,27 @@ impl Core {
 }
 
 impl Core {
+    /// Merges until nothing is left to merge. Returns the number of merges.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] when a merge was left out because the file system has no room for it; those with room were done.
+    pub(crate) fn merge_all(&self, options: &MergeOptions, observer: &dyn Observer) -> Result<u64, Error> {
+        let config = &self.shared.directory.config;
+        let only = options.domain.as_deref().map(|name| config.domain(name)).transpose()?;
+        let mut merges = 0;
+        loop {
+            let work = self.begin_file_work();
+            if !work.emit_pending()?.may_go_on() || !work.merge_next(only, options.span_max, observer)? {
+                return Ok(merges);
+            }
+            merges += 1;
+        }
+    }
+
     /// Commits wait for merges only as far as merging can go on.
     fn merge_only_from(&self, state: &mut State, step: Step) {
         state.merging_from = step;
-        state.merge_backlog = backlog(&self.version(), state, self.options.merge_span_max);
+        state.count_backlog(&self.version(), self.options.merge_span_max);
         self.changed.notify_all();
     }
 }
@@ -80,9 +98,8 @@ impl<'c> FileWork<'c> {
         }
         if merge_due && !closing && core.merges_by_itself() {
             // Recorded.
-            let _ = core.attempt(MaintenanceTask::Merge, || {
-                core.merge_next(self, None, core.options.merge_span_max, &())
-            });
+            let _ = core
+                .attempt(MaintenanceTask::Merge, || self.merge_next(None, core.options.merge_span_max, &()));
         }
         core.state.lock().check_poison()?;
         let failure = core.shared.failures.get(MaintenanceTask::Emission);
@@ -90,6 +107,21 @@ impl<'c> FileWork<'c> {
             closing,
             out_of_space: failure.is_some_and(|failure| failure.kind == ErrorKind::NoSpace),
         })
+    }
+
+    /// Does the next merge; `false` when there is none to do, or something more urgent.
+    ///
+    /// # Errors
+    /// As [`Core::next_merge`].
+    pub(crate) fn merge_next(
+        &self,
+        only: Option<DomainId>,
+        span_max: u64,
+        observer: &dyn Observer,
+    ) -> Result<bool, Error> {
+        let Some(merge) = self.core.next_merge(only, span_max)? else { return Ok(false) };
+        let _long = self.begin_long();
+        self.core.merge(merge, observer, || Ok(self.emit_pending()?.may_go_on()))
     }
 
     /// The progress callback of work that nothing may interrupt.

@@ -1,29 +1,21 @@
 //! Merge: adjacent segments become one over an aligned power-of-two step range; no answer changes.
 //!
-//! A range `[k * 2^j, (k + 1) * 2^j)` is merged when all its steps were emitted and at least two segments lie in it. The
-//! range with the most segments goes first, of any domain, and of equals the widest: a backlog goes in a few wide steps,
-//! and otherwise a version is rewritten about once per doubling of its segment.
+//! [`merge_plan`](crate::segment::merge_plan) says which.
 
 use std::sync::Arc;
 
-use icecore_segments::frame::Kind;
-use icecore_segments::step::{Step, StepRange};
+use icecore_segments::step::StepRange;
 
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::maintain::file_work::FileWork;
-use crate::manifest::SegmentRecord;
 use crate::progress::Observer;
-use crate::read::read_state::Version;
 use crate::segment::live::{LiveSegment, entries_of};
+use crate::segment::merge_plan::{Bounds, Planned, pieces, plan};
 use crate::segment::rewrite::rewrite;
-use crate::write::writer::{Core, FileChange, State};
+use crate::write::writer::{Core, FileChange};
 
 /// Segments of one domain that merging would do away with, before commits wait for it.
 pub(crate) const SURPLUS_MAX: usize = 24;
-
-/// What the files of a merge need beside the bytes of its inputs: pages that are not full, headers, the manifest.
-const ROOM_SPARE: u64 = 64 << 10;
 
 /// What to merge on demand.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,148 +32,23 @@ impl Default for MergeOptions {
     }
 }
 
-/// A segment as planning sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub(crate) steps: StepRange,
-    /// What a merge of it reads, and may write before it frees any.
-    pub(crate) bytes: u64,
-}
-
-impl Piece {
-    pub(crate) fn of(record: &SegmentRecord) -> Self {
-        // The filter's hashes go through a temporary file: 8 bytes a key, where the filter has 1.4.
-        let len = |kind| record.file(kind).summary.len;
-        let bytes = Kind::ALL.into_iter().map(len).sum::<u64>() + 6 * len(Kind::ExistenceFilter);
-        Self { steps: record.steps, bytes }
-    }
-}
-
-/// A merge to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Planned {
-    pub(crate) range: StepRange,
-    /// How many segments become one.
-    pub(crate) inputs: usize,
-    /// What it may write before it frees any.
-    pub(crate) bytes: u64,
-}
-
-/// What bounds a plan.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    /// Only steps from here ...
-    pub(crate) from: Step,
-    /// ... to here.
-    pub(crate) emitted_to: Step,
-    pub(crate) span_max: u64,
-    /// No merge that may write more.
-    pub(crate) room: u64,
-}
-
-/// The merge to do next in a domain, if there is one. `segments` ascend.
-pub(crate) fn plan(segments: &[Piece], bounds: Bounds) -> Option<Planned> {
-    let mut best: Option<Planned> = None;
-    for_each_group(segments, bounds, |group, range| {
-        let (inputs, bytes) = (group.len(), group.iter().map(|piece| piece.bytes).sum::<u64>() + ROOM_SPARE);
-        if bytes <= bounds.room && best.is_none_or(|best| inputs > best.inputs) {
-            best = Some(Planned { range, inputs, bytes });
-        }
-    });
-    best
-}
-
-/// How many segments fewer there are after all merges.
-pub(crate) fn surplus(segments: &[Piece], bounds: Bounds) -> usize {
-    let (mut surplus, mut merged): (usize, Vec<StepRange>) = (0, Vec::new());
-    for_each_group(segments, bounds, |group, range| {
-        // Wider ranges come first, so one that was merged covers it or does not touch it.
-        if !merged.iter().any(|wider| wider.covers(range)) {
-            merged.push(range);
-            surplus += group.len() - 1;
-        }
-    });
-    surplus
-}
-
-/// Visits what can be merged, the widest ranges first: at least two segments each, and no range cuts a segment.
-fn for_each_group(segments: &[Piece], bounds: Bounds, mut visit: impl FnMut(&[Piece], StepRange)) {
-    let widest = bounds.emitted_to.0.min(bounds.span_max);
-    let powers = widest.checked_ilog2().unwrap_or(0);
-    for span in (1..=powers).rev().map(|power| 1u64 << power) {
-        let mut at = 0;
-        while at < segments.len() {
-            let start = segments[at].steps.from().0 / span * span;
-            let inside = |piece: &&Piece| piece.steps.from().0 - start < span;
-            let group = &segments[at..at + segments[at..].iter().take_while(inside).count()];
-            // A segment that began before the range may reach into it.
-            let is_cut = at > 0 && segments[at - 1].steps.to().0 > start;
-            at += group.len();
-            let Some(to) = start.checked_add(span).filter(|to| *to <= bounds.emitted_to.0) else { continue };
-            let Some(range) = StepRange::new(Step(start), Step(to)) else { continue };
-            let is_whole = !is_cut && group.iter().all(|piece| range.covers(piece.steps));
-            if group.len() >= 2 && is_whole && start >= bounds.from.0 {
-                visit(group, range);
-            }
-        }
-    }
-}
-
-/// The most segments of one domain that merging would do away with.
-pub(crate) fn backlog(version: &Version, state: &State, span_max: u64) -> usize {
-    let bounds = bounds_of(state, span_max);
-    version.segments.iter().map(|segments| surplus(&pieces(segments), bounds)).max().unwrap_or(0)
-}
-
-/// The segments of all domains together that merging would do away with, a long merge under way or not.
-pub(crate) fn total_backlog(version: &Version, state: &State, span_max: u64) -> usize {
-    let bounds = Bounds { from: Step(0), ..bounds_of(state, span_max) };
-    version.segments.iter().map(|segments| surplus(&pieces(segments), bounds)).sum()
-}
-
-fn bounds_of(state: &State, span_max: u64) -> Bounds {
-    let (from, emitted_to) = (state.merging_from, state.manifest.emitted_to);
-    Bounds { from, emitted_to, span_max, room: u64::MAX }
-}
-
-pub(crate) fn pieces(segments: &[Arc<LiveSegment>]) -> Vec<Piece> {
-    segments.iter().map(|segment| Piece::of(&segment.record)).collect()
+/// A merge to do: the live segments of a domain that become one.
+pub(crate) struct Merge {
+    domain: DomainId,
+    range: StepRange,
+    inputs: Vec<Arc<LiveSegment>>,
 }
 
 impl Core {
-    /// Merges until nothing is left to merge. Returns the number of merges.
+    /// The next merge, if there is one to do.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] when a merge was left out because the file system has no room for it; those with room were done.
-    pub(crate) fn merge_all(&self, options: &MergeOptions, observer: &dyn Observer) -> Result<u64, Error> {
-        let only = options.domain.as_deref().map(|name| self.shared.directory.domain(name)).transpose()?;
-        let mut merges = 0;
-        loop {
-            let work = self.begin_file_work();
-            if !work.emit_pending()?.may_go_on()
-                || !self.merge_next(&work, only, options.span_max, observer)?
-            {
-                return Ok(merges);
-            }
-            merges += 1;
-        }
-    }
-
-    /// Does the next merge; `false` when there is none to do, or something more urgent.
-    ///
-    /// # Errors
-    /// As [`Core::merge_all`].
-    pub(crate) fn merge_next(
-        &self,
-        work: &FileWork<'_>,
-        only: Option<DomainId>,
-        span_max: u64,
-        observer: &dyn Observer,
-    ) -> Result<bool, Error> {
+    /// [`Error::NoRoom`] when nothing but merges is left that the file system has no room for.
+    pub(crate) fn next_merge(&self, only: Option<DomainId>, span_max: u64) -> Result<Option<Merge>, Error> {
         let directory = &self.shared.directory;
         let free = directory.storage.free_space(&directory.path)?;
         let version = self.version();
-        let bounds = bounds_of(&self.state.lock(), span_max);
+        let bounds = self.state.lock().merge_bounds(span_max);
         let mut next: Option<(DomainId, Planned)> = None;
         let mut left_out = None;
         for (domain, segments) in (0..).map(DomainId).zip(version.segments.iter()) {
@@ -199,45 +66,45 @@ impl Core {
             }
         }
         match (next, left_out) {
-            (Some((domain, planned)), _) => self.merge_range(work, &version, domain, planned, observer),
+            (Some((domain, Planned { range, .. })), _) => {
+                let inside = |segment: &&Arc<LiveSegment>| range.covers(segment.record.steps);
+                let inputs = version.domain(domain).iter().filter(inside).cloned().collect();
+                Ok(Some(Merge { domain, range, inputs }))
+            }
             (None, Some((domain, planned))) => Err(Error::NoRoom {
-                task: format!("merge {}.{}", directory.config.domains[domain.index()].name, planned.range),
+                task: format!("merge {}.{}", directory.config.name(domain), planned.range),
                 path: directory.path.clone(),
                 needed: planned.bytes,
                 free: free.unwrap_or(u64::MAX),
             }),
-            (None, None) => Ok(false),
+            (None, None) => Ok(None),
         }
     }
 
-    fn merge_range(
+    /// Does a merge and publishes it; `false` when `goes_on`, which is called every few milliseconds, said that something
+    /// is more urgent.
+    pub(crate) fn merge(
         &self,
-        work: &FileWork<'_>,
-        version: &Version,
-        domain: DomainId,
-        Planned { range, .. }: Planned,
+        merge: Merge,
         observer: &dyn Observer,
+        mut goes_on: impl FnMut() -> Result<bool, Error>,
     ) -> Result<bool, Error> {
+        let Merge { domain, range, inputs } = merge;
         let directory = &self.shared.directory;
-        let rule = self.state.lock().manifest.rule;
-        let inputs: Vec<Arc<LiveSegment>> =
-            version.domain(domain).iter().filter(|s| range.covers(s.record.steps)).cloned().collect();
         let entries = entries_of(&inputs)?;
-        let name = &directory.config.domains[domain.index()].name;
+        let name = directory.config.name(domain);
         observer.begin(&format!("merge {name}.{range}"), Some(entries));
-        let shape = self.shape_of_new(rule, domain, range, entries)?;
-        let inputs_view = inputs.iter().map(|input| &**input);
-        let mut goes_on = true;
-        let long = work.begin_long();
+        let shape = self.shape_of_new(domain, range, entries)?;
+        let mut is_stopped = false;
         let on_progress = |entries| {
             observer.advance(entries);
-            goes_on = work.emit_pending()?.may_go_on();
-            Ok(goes_on)
+            is_stopped = !goes_on()?;
+            Ok(!is_stopped)
         };
-        let record = rewrite(directory, domain, inputs_view, range, shape, on_progress, |_| true)?;
-        drop(long);
+        let views = inputs.iter().map(|input| &**input);
+        let record = rewrite(directory, domain, views, range, shape, on_progress, |_| true)?;
         observer.end();
-        if !goes_on {
+        if is_stopped {
             return Ok(false);
         }
         let added = record.map(|record| LiveSegment::open_new(directory, record)).transpose()?;
@@ -245,71 +112,5 @@ impl Core {
             FileChange { removed: inputs, added: added.into_iter().map(Arc::new).collect(), log: None };
         self.publish(&mut self.state.lock(), change, |_, _| {})?;
         Ok(true)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn planned(pairs: &[(u64, u64)], emitted_to: u64, span_max: u64, room: u64) -> Option<(u64, u64)> {
-        let piece = |(from, to): &(u64, u64)| Piece {
-            steps: StepRange::new(Step(*from), Step(*to)).unwrap(),
-            bytes: (to - from) * 1000,
-        };
-        let pieces: Vec<_> = pairs.iter().map(piece).collect();
-        let bounds = Bounds { from: Step(0), emitted_to: Step(emitted_to), span_max, room };
-        plan(&pieces, bounds).map(|planned| (planned.range.from().0, planned.range.to().0))
-    }
-
-    const ALL: u64 = u64::MAX;
-
-    #[test]
-    fn of_equals_the_widest_complete_aligned_range_goes_first() {
-        assert_eq!(planned(&[(0, 1), (1, 2)], 2, ALL, ALL), Some((0, 2)));
-        assert_eq!(planned(&[(0, 2), (2, 3), (3, 4)], 4, ALL, ALL), Some((0, 4)));
-        assert_eq!(planned(&[(0, 2), (2, 3), (3, 4)], 4, 2, ALL), Some((2, 4)));
-        assert_eq!(planned(&[(0, 2), (2, 3)], 3, ALL, ALL), None, "the range to 4 is not complete");
-        assert_eq!(
-            planned(&[(0, 1), (3, 4)], 4, ALL, ALL),
-            Some((0, 4)),
-            "steps without a segment do not hinder"
-        );
-        assert_eq!(planned(&[(1, 2), (2, 3)], 3, ALL, ALL), None, "not aligned");
-        assert_eq!(planned(&[(0, 3), (3, 4)], 4, ALL, ALL), Some((0, 4)), "after a prune");
-        assert_eq!(
-            planned(&[(0, 5), (5, 6), (6, 7), (7, 8)], 8, 4, ALL),
-            Some((6, 8)),
-            "no range cuts a segment"
-        );
-        assert_eq!(planned(&[(0, 4), (4, 8), (8, 9), (9, 10)], 10, ALL, ALL), Some((0, 8)));
-        assert_eq!(planned(&[], 8, ALL, ALL), None);
-    }
-
-    #[test]
-    fn a_backlog_goes_before_a_wider_range_of_fewer_segments() {
-        let fresh: Vec<_> = (8..12).map(|step| (step, step + 1)).collect();
-        let pairs = [&[(0, 4), (4, 8)], &fresh[..]].concat();
-        assert_eq!(planned(&pairs, 12, ALL, ALL), Some((8, 12)));
-        assert_eq!(planned(&pairs, 16, ALL, ALL), Some((0, 16)), "one pass for all where all are complete");
-    }
-
-    #[test]
-    fn the_surplus_is_what_merging_does_away_with() {
-        let bounds = Bounds { from: Step(0), emitted_to: Step(14), span_max: ALL, room: ALL };
-        let piece = |from| Piece { steps: StepRange::single(Step(from)), bytes: 1 };
-        let single: Vec<_> = (0..14).map(piece).collect();
-        assert_eq!(surplus(&single, bounds), 14 - 3, "[0, 8), [8, 12), [12, 14)");
-        assert_eq!(surplus(&single, Bounds { from: Step(8), ..bounds }), 6 - 2);
-        assert_eq!(surplus(&single, Bounds { span_max: 2, ..bounds }), 7);
-        assert_eq!(surplus(&single[..1], bounds), 0);
-    }
-
-    #[test]
-    fn what_does_not_fit_is_left_out_for_what_does() {
-        let pairs = [(0, 4), (4, 8), (8, 9), (9, 10)];
-        assert_eq!(planned(&pairs, 10, ALL, 8000 + ROOM_SPARE), Some((0, 8)));
-        assert_eq!(planned(&pairs, 10, ALL, 7999 + ROOM_SPARE), Some((8, 10)));
-        assert_eq!(planned(&pairs, 10, ALL, 1999 + ROOM_SPARE), None);
     }
 }

@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use icecore_segments::step::{BlockNumber, Step, StepRange};
 
-use crate::domain::{DomainId, root_key};
+use crate::domain::DomainId;
 use crate::error::Error;
-use crate::maintain::merge::{Bounds, MergeOptions, Piece, plan};
+use crate::maintain::merge::MergeOptions;
 use crate::maintain::prune::{Visible, reaching};
 use crate::maintain::reindex::{ReindexPlan, ReindexRule, plan_jobs};
 use crate::manifest::Manifest;
 use crate::read::read_state::Version;
-use crate::read::scan::{Entries, Scan};
-use crate::reader::Reader;
-use crate::segment::live::{Directory, LiveSegment, entries_of};
+use crate::read::shared::Shared;
+use crate::segment::live::{LiveSegment, entries_of};
+use crate::segment::merge_plan::{Bounds, Piece, plan};
 use crate::segment::rewrite::for_each_entry;
+use crate::storage::directory::Directory;
 use crate::storage::layout;
 
 /// One segment that would be written.
@@ -75,153 +76,116 @@ pub struct UnwindPlan {
     pub free_space: Option<u64>,
 }
 
-impl Reader {
-    /// What [`Archive::merge`](crate::Archive::merge) would do now. Takes no lock and writes nothing.
-    ///
-    /// # Errors
-    /// [`Error::UnknownDomain`]; a damaged manifest or segment.
-    pub fn plan_merge(&self, options: &MergeOptions) -> Result<MergePlan, Error> {
-        let (version, directory) = (self.shared.version(), &self.shared.directory);
-        let only = options.domain.as_deref().map(|name| directory.domain(name)).transpose()?;
-        let emitted_to = self.manifest()?.emitted_to;
-        let (from, span_max, room) = (Step(0), options.span_max, u64::MAX);
-        let bounds = Bounds { from, emitted_to, span_max, room };
-        let mut merges = Vec::new();
-        for domain in domains(&version).filter(|domain| only.is_none_or(|only| only == *domain)) {
-            let mut planned: Vec<(Piece, RewritePlan)> = version
-                .domain(domain)
-                .iter()
-                .map(|segment| {
-                    let plan = rewrite_plan(directory, segment.record.steps, &[Arc::clone(segment)])?;
-                    Ok((Piece::of(&segment.record), plan))
-                })
-                .collect::<Result<_, Error>>()?;
-            loop {
-                let pieces: Vec<Piece> = planned.iter().map(|(piece, _)| *piece).collect();
-                let Some(next) = plan(&pieces, bounds) else { break };
-                let at = pieces.partition_point(|piece| piece.steps.from() < next.range.from());
-                let inputs: Vec<_> = planned.drain(at..at + next.inputs).collect();
-                let merge = RewritePlan {
-                    segment: directory.segment_stem(domain, next.range),
-                    inputs: inputs.iter().map(|(_, plan)| plan.segment.clone()).collect(),
-                    entries: inputs.iter().map(|(_, plan)| plan.entries).sum(),
-                    bytes_read: inputs.iter().map(|(_, plan)| plan.bytes_read).sum(),
-                    bytes_needed: next.bytes,
-                };
-                let bytes = inputs.iter().map(|(piece, _)| piece.bytes).sum();
-                planned.insert(at, (Piece { steps: next.range, bytes }, merge.clone()));
-                merges.push(merge);
-            }
+/// What [`Archive::merge`](crate::Archive::merge) would do now.
+pub(crate) fn plan_merge(shared: &Shared, options: &MergeOptions) -> Result<MergePlan, Error> {
+    let (version, directory) = (shared.version(), &shared.directory);
+    let only = options.domain.as_deref().map(|name| directory.config.domain(name)).transpose()?;
+    let emitted_to = manifest(shared)?.emitted_to;
+    let (from, span_max, room) = (Step(0), options.span_max, u64::MAX);
+    let bounds = Bounds { from, emitted_to, span_max, room };
+    let mut merges = Vec::new();
+    for domain in domains(&version).filter(|domain| only.is_none_or(|only| only == *domain)) {
+        let mut planned: Vec<(Piece, RewritePlan)> = version
+            .domain(domain)
+            .iter()
+            .map(|segment| {
+                let plan = rewrite_plan(directory, segment.record.steps, &[Arc::clone(segment)])?;
+                Ok((Piece::of(&segment.record), plan))
+            })
+            .collect::<Result<_, Error>>()?;
+        loop {
+            let pieces: Vec<Piece> = planned.iter().map(|(piece, _)| *piece).collect();
+            let Some(next) = plan(&pieces, bounds) else { break };
+            let at = pieces.partition_point(|piece| piece.steps.from() < next.range.from());
+            let inputs: Vec<_> = planned.drain(at..at + next.inputs).collect();
+            let merge = RewritePlan {
+                segment: layout::segment_stem(directory.config.name(domain), next.range),
+                inputs: inputs.iter().map(|(_, plan)| plan.segment.clone()).collect(),
+                entries: inputs.iter().map(|(_, plan)| plan.entries).sum(),
+                bytes_read: inputs.iter().map(|(_, plan)| plan.bytes_read).sum(),
+                bytes_needed: next.bytes,
+            };
+            let bytes = inputs.iter().map(|(piece, _)| piece.bytes).sum();
+            planned.insert(at, (Piece { steps: next.range, bytes }, merge.clone()));
+            merges.push(merge);
         }
-        Ok(MergePlan { merges, free_space: directory.storage.free_space(&directory.path)? })
     }
-
-    /// What [`Archive::prune`](crate::Archive::prune) would do now. Takes no lock and writes nothing.
-    ///
-    /// # Cost
-    /// Reads what pruning would read, to count what would go.
-    ///
-    /// # Errors
-    /// [`Error::OutOfRange`] for a height that cannot be pruned to.
-    pub fn plan_prune(&self, before: BlockNumber) -> Result<PrunePlan, Error> {
-        let (version, directory) = (self.shared.version(), &self.shared.directory);
-        version.check(before)?;
-        let (floor, _) = version.newest_root(before)?;
-        let first = version.first.unwrap_or(floor);
-        let blocks_dropped = floor.checked_sub(1).map_or(Ok(0), |last| version.count_blocks(first, last))?;
-        let free_space = directory.storage.free_space(&directory.path)?;
-        let (segments_dropped, rewrites) = (Vec::new(), Vec::new());
-        let mut plan =
-            PrunePlan { floor, blocks_dropped, versions_dropped: 0, segments_dropped, rewrites, free_space };
-        let Some(kept) = version.floor_kept(&directory.config, floor)? else { return Ok(plan) };
-        for domain in domains(&version) {
-            let (dropped, rewritten): (Vec<_>, Vec<_>) = reaching(&version, domain, kept)
-                .into_iter()
-                .partition(|segment| domain == DomainId::ROOTS && segment.blocks.1 < kept);
-            plan.segments_dropped
-                .extend(dropped.iter().map(|segment| directory.segment_name(&segment.record)));
-            let (Some(oldest), Some(newest)) = (rewritten.first(), rewritten.last()) else { continue };
-            let steps = StepRange::new(oldest.record.steps.from(), newest.record.steps.to());
-            plan.rewrites.push(rewrite_plan(directory, steps.expect("segments ascend"), &rewritten)?);
-            let mut visible = Visible::new(domain, kept);
-            let inputs = rewritten.iter().map(|segment| &**segment);
-            if domain != DomainId::ROOTS && Some(domain) != directory.config.nodes() {
-                for_each_entry(directory, inputs, |entry| {
-                    plan.versions_dropped += u64::from(!visible.keeps(entry));
-                    Ok(true)
-                })?;
-            }
-        }
-        Ok(plan)
-    }
-
-    /// What [`Archive::unwind`](crate::Archive::unwind) would do now. Takes no lock and writes nothing.
-    ///
-    /// # Errors
-    /// [`Error::OutOfRange`] for a height that cannot be gone back to.
-    pub fn plan_unwind(&self, to: BlockNumber) -> Result<UnwindPlan, Error> {
-        let (version, directory) = (self.shared.version(), &self.shared.directory);
-        version.check(to)?;
-        let (to, _) = version.newest_root(to)?;
-        let head = version.head.unwrap_or(to);
-        let emitted = version.emitted_head.unwrap_or(0);
-        let mut plan = UnwindPlan {
-            head: (head, to),
-            blocks_dropped: version.count_blocks(to.saturating_add(1), head)?,
-            emitted_blocks_dropped: version.count_blocks(to.saturating_add(1), emitted)?,
-            segments_dropped: Vec::new(),
-            rewrites: Vec::new(),
-            free_space: directory.storage.free_space(&directory.path)?,
-        };
-        if plan.emitted_blocks_dropped == 0 {
-            return Ok(plan);
-        }
-        let border = directory.config.step_len.step_of(to);
-        for segment in version.all_segments().filter(|segment| segment.record.steps.to() > border) {
-            match StepRange::new(segment.record.steps.from(), border) {
-                Some(steps) => plan.rewrites.push(rewrite_plan(directory, steps, &[Arc::clone(segment)])?),
-                None => plan.segments_dropped.push(directory.segment_name(&segment.record)),
-            }
-        }
-        Ok(plan)
-    }
-
-    /// What [`Archive::reindex`](crate::Archive::reindex) would do now. Takes no lock and writes nothing.
-    ///
-    /// # Errors
-    /// [`Error::UnknownDomain`]; a damaged manifest or segment.
-    pub fn plan_reindex(&self, rule: ReindexRule, domain: Option<&str>) -> Result<Vec<ReindexPlan>, Error> {
-        let present = self.manifest()?.rule;
-        plan_jobs(&self.shared.directory, &self.shared.version(), present, rule, domain)
-    }
-
-    fn manifest(&self) -> Result<Manifest, Error> {
-        let directory = &self.shared.directory;
-        Manifest::load(&*directory.storage, &directory.path)
-    }
+    Ok(MergePlan { merges, free_space: directory.storage.free_space(&directory.path)? })
 }
 
-impl Version {
-    /// How many blocks there are from a height to another, both inside.
-    fn count_blocks(&self, from: BlockNumber, to: BlockNumber) -> Result<u64, Error> {
-        if to < from {
-            return Ok(0);
+/// What [`Archive::prune`](crate::Archive::prune) would do now.
+pub(crate) fn plan_prune(shared: &Shared, before: BlockNumber) -> Result<PrunePlan, Error> {
+    let (version, directory) = (shared.version(), &shared.directory);
+    version.check(before)?;
+    let (floor, _) = version.newest_root(before)?;
+    let first = version.first.unwrap_or(floor);
+    let blocks_dropped = floor.checked_sub(1).map_or(Ok(0), |last| version.count_blocks(first, last))?;
+    let free_space = directory.storage.free_space(&directory.path)?;
+    let (segments_dropped, rewrites) = (Vec::new(), Vec::new());
+    let mut plan =
+        PrunePlan { floor, blocks_dropped, versions_dropped: 0, segments_dropped, rewrites, free_space };
+    let Some(kept) = version.floor_kept(&directory.config, floor)? else { return Ok(plan) };
+    for domain in domains(&version) {
+        let (dropped, rewritten): (Vec<_>, Vec<_>) = reaching(&version, domain, kept)
+            .into_iter()
+            .partition(|segment| domain == DomainId::ROOTS && segment.blocks.1 < kept);
+        plan.segments_dropped.extend(dropped.iter().map(|segment| segment.record.stem(&directory.config)));
+        let (Some(oldest), Some(newest)) = (rewritten.first(), rewritten.last()) else { continue };
+        let steps = StepRange::new(oldest.record.steps.from(), newest.record.steps.to());
+        plan.rewrites.push(rewrite_plan(directory, steps.expect("segments ascend"), &rewritten)?);
+        let mut visible = Visible::new(domain, kept);
+        let inputs = rewritten.iter().map(|segment| &**segment);
+        if domain != DomainId::ROOTS && Some(domain) != directory.config.nodes() {
+            for_each_entry(directory, inputs, |entry| {
+                plan.versions_dropped += u64::from(!visible.keeps(entry));
+                Ok(true)
+            })?;
         }
-        let scan = Scan::all().from(&root_key(from)).to_included(&root_key(to));
-        let mut blocks = 0;
-        for root in Entries::new(self, DomainId::ROOTS, &scan, to)? {
-            root?;
-            blocks += 1;
-        }
-        Ok(blocks)
     }
+    Ok(plan)
 }
 
-impl Directory {
-    /// The name of a segment without extension.
-    pub(crate) fn segment_stem(&self, domain: DomainId, steps: StepRange) -> String {
-        layout::segment_stem(&self.config.domains[domain.index()].name, steps)
+/// What [`Archive::unwind`](crate::Archive::unwind) would do now.
+pub(crate) fn plan_unwind(shared: &Shared, to: BlockNumber) -> Result<UnwindPlan, Error> {
+    let (version, directory) = (shared.version(), &shared.directory);
+    version.check(to)?;
+    let (to, _) = version.newest_root(to)?;
+    let head = version.head.unwrap_or(to);
+    let emitted = version.emitted_head.unwrap_or(0);
+    let mut plan = UnwindPlan {
+        head: (head, to),
+        blocks_dropped: version.count_blocks(to.saturating_add(1), head)?,
+        emitted_blocks_dropped: version.count_blocks(to.saturating_add(1), emitted)?,
+        segments_dropped: Vec::new(),
+        rewrites: Vec::new(),
+        free_space: directory.storage.free_space(&directory.path)?,
+    };
+    if plan.emitted_blocks_dropped == 0 {
+        return Ok(plan);
     }
+    let border = directory.config.step_len.step_of(to);
+    for segment in version.all_segments().filter(|segment| segment.record.steps.to() > border) {
+        match StepRange::new(segment.record.steps.from(), border) {
+            Some(steps) => plan.rewrites.push(rewrite_plan(directory, steps, &[Arc::clone(segment)])?),
+            None => plan.segments_dropped.push(segment.record.stem(&directory.config)),
+        }
+    }
+    Ok(plan)
+}
+
+/// What [`Archive::reindex`](crate::Archive::reindex) would do now.
+pub(crate) fn plan_reindex(
+    shared: &Shared,
+    rule: ReindexRule,
+    domain: Option<&str>,
+) -> Result<Vec<ReindexPlan>, Error> {
+    let present = manifest(shared)?.rule;
+    plan_jobs(&shared.directory, &shared.version(), present, rule, domain)
+}
+
+fn manifest(shared: &Shared) -> Result<Manifest, Error> {
+    let directory = &shared.directory;
+    Manifest::load(&*directory.storage, &directory.path)
 }
 
 fn domains(version: &Version) -> impl Iterator<Item = DomainId> {
@@ -235,8 +199,8 @@ fn rewrite_plan(
 ) -> Result<RewritePlan, Error> {
     let domain = inputs.first().map_or(DomainId::ROOTS, |input| input.record.domain);
     Ok(RewritePlan {
-        segment: directory.segment_stem(domain, steps),
-        inputs: inputs.iter().map(|input| directory.segment_name(&input.record)).collect(),
+        segment: layout::segment_stem(directory.config.name(domain), steps),
+        inputs: inputs.iter().map(|input| input.record.stem(&directory.config)).collect(),
         entries: entries_of(inputs)?,
         bytes_read: inputs.iter().map(|input| input.record.kv.summary.len).sum(),
         bytes_needed: inputs.iter().map(|input| Piece::of(&input.record).bytes).sum(),

@@ -12,7 +12,6 @@ use icecore_segments::{Entry, Value};
 use crate::domain::{DomainId, root_height};
 use crate::error::Error;
 use crate::maintain::file_work::FileWork;
-use crate::options::Config;
 use crate::progress::Observer;
 use crate::read::read_state::Version;
 use crate::segment::live::{LiveSegment, entries_of};
@@ -94,10 +93,9 @@ impl Core {
         let steps =
             StepRange::new(first.record.steps.from(), last.record.steps.to()).expect("segments ascend");
         let entries = entries_of(&reaching)?;
-        let name = &directory.config.domains[domain.index()].name;
+        let name = directory.config.name(domain);
         observer.begin(&format!("prune {name}.{steps}"), Some(entries));
-        let rule = self.state.lock().manifest.rule;
-        let shape = self.shape_of_new(rule, domain, steps, entries)?;
+        let shape = self.shape_of_new(domain, steps, entries)?;
         let inputs = reaching.iter().map(|segment| &**segment);
         let mut visible = Visible::new(domain, floor);
         let long = work.begin_long();
@@ -116,26 +114,6 @@ impl Core {
 /// The segments that have blocks at or below the floor.
 pub(crate) fn reaching(version: &Version, domain: DomainId, floor: BlockNumber) -> Vec<Arc<LiveSegment>> {
     version.domain(domain).iter().filter(|segment| segment.blocks.0 <= floor).cloned().collect()
-}
-
-impl Version {
-    /// The block below which versions may go when nobody asks for states below `floor`; `None` when all must stay.
-    ///
-    /// With snapshots the tree is built from the newest state in segments, and what changed there since the last snapshot
-    /// must be known. Unwinding to `floor` can take the whole step of `floor` out of segments, so both are those before it.
-    pub(crate) fn floor_kept(
-        &self,
-        config: &Config,
-        floor: BlockNumber,
-    ) -> Result<Option<BlockNumber>, Error> {
-        if config.snapshots.is_none() {
-            return Ok(Some(floor));
-        }
-        let step = config.step_len.first_block(config.step_len.step_of(floor));
-        let (Some(before), Some(emitted)) = (step.checked_sub(1), self.emitted_head) else { return Ok(None) };
-        let Some((base, _)) = self.newest_block(before.min(emitted))? else { return Ok(None) };
-        self.last_snapshot(config, base)
-    }
 }
 
 /// Decides, entry by entry in order, what blocks at or above the floor can see.

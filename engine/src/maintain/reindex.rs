@@ -10,8 +10,11 @@ use crate::error::Error;
 use crate::manifest::{DensityRule, SegmentRecord};
 use crate::progress::Observer;
 use crate::read::read_state::Version;
-use crate::segment::live::{Directory, LiveSegment};
+use crate::segment::live::LiveFile;
+use crate::segment::live::LiveSegment;
+use crate::segment::policy;
 use crate::segment::writer::{Progress, rebuild_filter, rebuild_index};
+use crate::storage::directory::Directory;
 use crate::write::writer::{Core, FileChange};
 
 /// What to rebuild accessors to.
@@ -96,7 +99,7 @@ impl Core {
         let new = self.build(job, everything, &mut record, progress).inspect_err(|_| {
             for kind in Kind::ALL.into_iter().filter(|kind| record.file(*kind) != old.record.file(*kind)) {
                 // What cannot be removed now is garbage that the next opening removes.
-                let _ = directory.storage.remove(&directory.file(&record, kind));
+                let _ = directory.storage.remove(&record.path(directory, kind));
             }
         })?;
         let bytes = record.file(Kind::PivotIndex).summary.len;
@@ -119,7 +122,7 @@ impl Core {
         if everything || record.m != job.m {
             record.bt = rebuild_index(directory, record, job.m, progress)?;
             record.m = job.m;
-            bt = directory.open_index(record)?;
+            bt = LiveFile::open_new(directory, record)?;
         }
         if everything || record.filter_bits != job.filter_bits {
             record.kvei = rebuild_filter(
@@ -130,7 +133,7 @@ impl Core {
                 progress,
             )?;
             record.filter_bits = job.filter_bits;
-            kvei = directory.open_filter(record)?;
+            kvei = LiveFile::open_new(directory, record)?;
         }
         Ok(LiveSegment::assemble(directory, record.clone(), Arc::clone(&old.kv), bt, kvei))
     }
@@ -159,7 +162,7 @@ fn jobs(
     rule: ReindexRule,
     domain: Option<&str>,
 ) -> Result<Vec<Job>, Error> {
-    let only = domain.map(|name| directory.domain(name)).transpose()?;
+    let only = domain.map(|name| directory.config.domain(name)).transpose()?;
     let kept = match rule {
         ReindexRule::Rule(rule) => rule,
         ReindexRule::Policy | ReindexRule::Rebuild => present,
@@ -168,7 +171,7 @@ fn jobs(
     if let ReindexRule::Rule(DensityRule::Budget { bytes }) = rule {
         check_budget(bytes, &segments)?;
     }
-    let choices = version.choices(&directory.config, kept, &segments)?;
+    let choices = policy::choices(&directory.config, kept, version.head, &segments)?;
     let jobs = segments.into_iter().zip(choices).map(|(segment, choice)| match rule {
         ReindexRule::Rebuild => Job { m: segment.record.m, filter_bits: segment.record.filter_bits, segment },
         ReindexRule::Policy | ReindexRule::Rule(_) => {
@@ -209,7 +212,7 @@ impl Job {
         let record = &self.segment.record;
         let summary = self.segment.summary()?;
         Ok(ReindexPlan {
-            segment: directory.segment_name(record),
+            segment: record.stem(&directory.config),
             entries: summary.entries,
             m: (record.m.get(), self.m.get()),
             filter_bits: (record.filter_bits.get(), self.filter_bits.get()),

@@ -12,9 +12,9 @@ use icecore_segments::{Entry, EntrySource};
 use crate::domain::{DomainId, RootRow, root_height};
 use crate::error::Error;
 use crate::maintain::file_work::FileWork;
-use crate::manifest::DensityRule;
 use crate::progress::Observer;
 use crate::read::read_state::Version;
+use crate::segment::live::KvFile;
 use crate::segment::live::LiveSegment;
 use crate::segment::rewrite::rewrite;
 use crate::wal::log::NextFile;
@@ -87,11 +87,10 @@ impl Core {
         let border = config.step_len.step_of(to);
         let blocks = self.take_blocks(version, border, to)?;
         let emitted_head = self.head_before(version, border)?;
-        let rule = self.state.lock().manifest.rule;
         let mut change = FileChange::default();
         let long = work.begin_long();
         for segment in version.all_segments().filter(|segment| segment.record.steps.to() > border) {
-            change.added.extend(self.cut(work, segment, rule, border, observer)?.map(Arc::new));
+            change.added.extend(self.cut(work, segment, border, observer)?.map(Arc::new));
         }
         drop(long);
         let mut state = self.state.lock();
@@ -124,7 +123,7 @@ impl Core {
         // The domain of roots comes first: it says which blocks there are.
         let segments = version.all_segments().filter(|segment| Some(segment.record.domain) != nodes);
         for segment in segments.filter(|segment| segment.record.steps.contains(border)) {
-            let file = self.shared.directory.open_for_pass(&segment.record)?;
+            let file = KvFile::open_for_pass(&self.shared.directory, &segment.record)?;
             let mut cursor = file.view().cursor();
             cursor.seek_first().map_err(|e| file.error(e))?;
             while let Some(entry) = EntrySource::entry(&cursor) {
@@ -144,7 +143,6 @@ impl Core {
         &self,
         work: &FileWork<'_>,
         segment: &LiveSegment,
-        rule: DensityRule,
         border: Step,
         observer: &dyn Observer,
     ) -> Result<Option<LiveSegment>, Error> {
@@ -153,8 +151,8 @@ impl Core {
         let domain = segment.record.domain;
         let end = directory.config.step_len.first_block(border);
         let summary = segment.summary()?;
-        let shape = self.shape_of_new(rule, domain, steps, summary.entries)?;
-        observer.begin(&format!("cut {}", directory.segment_name(&segment.record)), Some(summary.entries));
+        let shape = self.shape_of_new(domain, steps, summary.entries)?;
+        observer.begin(&format!("cut {}", segment.record.stem(&directory.config)), Some(summary.entries));
         let on_progress = work.on_progress(observer);
         let record =
             rewrite(directory, domain, [segment], steps, shape, on_progress, |entry| entry.block < end)?;

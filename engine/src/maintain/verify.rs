@@ -15,9 +15,11 @@ use icecore_segments::{EntrySource, PageBuf};
 use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::progress::Observer;
-use crate::reader::Reader;
-use crate::segment::live::{Directory, LiveSegment};
+use crate::read::shared::Shared;
+use crate::segment::live::KvFile;
+use crate::segment::live::LiveSegment;
 use crate::storage::Storage;
+use crate::storage::directory::Directory;
 use crate::storage::layout;
 use crate::storage::os::OsStorage;
 use crate::wal::{Heights, Tail, WalReader};
@@ -110,13 +112,13 @@ fn verify_manifest(
     mode: VerifyMode,
     observer: &dyn Observer,
 ) -> Result<VerifyReport, Error> {
-    let directory = recovery::directory(storage, path, manifest);
+    let directory = Directory::new(storage, path, &manifest.config);
     let mut report = VerifyReport::default();
     for record in &manifest.segments {
         let bytes = Kind::ALL.iter().map(|kind| record.file(*kind).summary.len).sum::<u64>();
         report.files += Kind::ALL.len() as u64;
         report.bytes += bytes;
-        observer.begin(&format!("verify {}", directory.segment_name(record)), Some(bytes));
+        observer.begin(&format!("verify {}", record.stem(&directory.config)), Some(bytes));
         let segment = LiveSegment::hold(&directory, record.clone(), &mut |_| {});
         report.problems.extend(segment.verify(&directory, mode, observer));
         observer.end();
@@ -125,7 +127,7 @@ fn verify_manifest(
     report.garbage = recovery::find_garbage(&directory, manifest)?;
     report.writer_is_running = storage.is_locked(path)?;
     if mode == VerifyMode::Full && report.problems.is_empty() {
-        report.problems.extend(verify_root(Arc::clone(storage), path, observer).err());
+        report.problems.extend(verify_root(storage, path, observer).err());
     }
     Ok(report)
 }
@@ -186,11 +188,11 @@ fn verify_log_file(
     }
 }
 
-fn verify_root(storage: Arc<dyn Storage>, path: &Path, observer: &dyn Observer) -> Result<(), Error> {
-    let reader = Reader::open_with(storage, path)?;
-    let Some(head) = reader.head() else { return Ok(()) };
-    let version = reader.shared.version();
-    let config = &reader.shared.directory.config;
+fn verify_root(storage: &Arc<dyn Storage>, path: &Path, observer: &dyn Observer) -> Result<(), Error> {
+    let shared = Shared::open(storage, path)?;
+    let version = shared.version();
+    let Some(head) = version.head else { return Ok(()) };
+    let config = &shared.directory.config;
     let tree = version.build_tree(config, head, None, icecore_hot::Options::default(), observer)?.tree;
     version.check_root(head, tree.root())
 }
@@ -207,8 +209,7 @@ impl LiveSegment {
         done(Kind::PivotIndex);
         let filter = self.kvei.get().and_then(|kvei| kvei.view().verify().map_err(|e| kvei.error(e)));
         done(Kind::ExistenceFilter);
-        let content = directory
-            .open_for_pass(&self.record)
+        let content = KvFile::open_for_pass(directory, &self.record)
             .and_then(|file| file.view().verify().map_err(|e| file.error(e)));
         let mut problems: Vec<_> = [index, filter, content].into_iter().filter_map(Result::err).collect();
         if problems.is_empty() {
@@ -219,7 +220,7 @@ impl LiveSegment {
 
     /// Whether every entry is found by way of its filter and its index.
     fn verify_accessors(&self, directory: &Directory, observer: &dyn Observer) -> Result<(), Error> {
-        let file = directory.open_for_pass(&self.record)?;
+        let file = KvFile::open_for_pass(directory, &self.record)?;
         let (bt, kvei) = (self.bt.get()?, self.kvei.get()?);
         let per_entry = self.record.kv.summary.len / file.view().summary().entries.max(1);
         let mut cursor = file.view().cursor();

@@ -4,6 +4,8 @@
 //! to the set of files. What the manifest names must be there; what it does not name is garbage. The bytes are described
 //! in `FORMAT.md`. Written by [`publish`](crate::write::writer), read by [`recovery`](crate::write::recovery).
 
+mod record;
+
 use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::path::Path;
@@ -22,6 +24,7 @@ use crate::steps::StepLen;
 use crate::storage::layout;
 use crate::storage::{ReadFile, Storage};
 use crate::wal::{FILE_HEADER_LEN, Heights};
+pub(crate) use record::{FileRecord, SegmentRecord};
 
 const MAGIC: [u8; 8] = *b"\x8AICM\r\n\x1A\n";
 /// The format version that is written.
@@ -47,45 +50,6 @@ pub enum DensityRule {
     /// The same M for every segment.
     Fixed(Density),
 }
-
-/// One file of a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileRecord {
-    /// Tells files for the same range apart; part of the name.
-    pub(crate) revision: u32,
-    /// Length and content checksum: kept here too, so that a swapped or stale file is noticed.
-    pub(crate) summary: FileSummary,
-}
-
-/// A live segment: the files of one domain over one step range.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SegmentRecord {
-    pub(crate) domain: DomainId,
-    pub(crate) steps: StepRange,
-    pub(crate) kv: FileRecord,
-    pub(crate) bt: FileRecord,
-    pub(crate) kvei: FileRecord,
-    pub(crate) m: Density,
-    pub(crate) filter_bits: FilterBits,
-}
-
-impl SegmentRecord {
-    /// The record of one of its files.
-    pub(crate) fn file(&self, kind: Kind) -> FileRecord {
-        match kind {
-            Kind::Segment => self.kv,
-            Kind::PivotIndex => self.bt,
-            Kind::ExistenceFilter => self.kvei,
-        }
-    }
-
-    /// The name of one of its files.
-    pub(crate) fn file_name(&self, config: &Config, kind: Kind) -> String {
-        let domain = &config.domains[self.domain.index()].name;
-        layout::segment_file(domain, self.steps, self.file(kind).revision, kind)
-    }
-}
-
 /// What an archive consists of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {

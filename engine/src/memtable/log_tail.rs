@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::memtable::step_table::{Found, StepTable, add_block, unwound};
+use crate::memtable::Found;
+use crate::memtable::step_table::{StepTable, add_block, unwound};
 use crate::options::Config;
 use crate::wal::{ChangeRef, LogBlock, fingerprint};
 

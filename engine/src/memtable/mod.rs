@@ -7,3 +7,18 @@ pub(crate) mod log_tail;
 pub(crate) mod node_key;
 pub(crate) mod node_table;
 pub(crate) mod step_table;
+
+use icecore_segments::step::BlockNumber;
+
+/// What a version says: its block, and its value or that the key was deleted.
+pub(crate) type Found = (BlockNumber, Option<Vec<u8>>);
+
+/// A direction of iteration over keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum Direction {
+    /// Keys ascending.
+    #[default]
+    Forward,
+    /// Keys descending.
+    Backward,
+}

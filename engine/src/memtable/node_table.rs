@@ -16,7 +16,7 @@ use icecore_segments::step::BlockNumber;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::memtable::node_key::NodeVersion;
-use crate::memtable::step_table::{Direction, Found};
+use crate::memtable::{Direction, Found};
 
 /// Versions in order.
 type Run = Arc<Vec<NodeVersion>>;

@@ -10,34 +10,23 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use icecore_hot::Root;
 use icecore_segments::step::{BlockNumber, Step};
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::domain::{DomainId, RootRow, root_height, root_key};
+use crate::error::Error;
 use crate::memtable::node_key::NodeVersion;
 use crate::memtable::node_table::{NodeTable, bytes_of};
+use crate::memtable::{Direction, Found};
 use crate::options::Config;
-use crate::wal::ChangeRef;
-use crate::write::compare::digest;
+use crate::wal::{ChangeRef, digest};
 
 /// The versions of one key, block ascending.
 pub(crate) type Versions = Vec<(BlockNumber, Option<Box<[u8]>>)>;
 
 /// The keys of one domain, in order.
 pub(crate) type Keys = BTreeMap<Box<[u8]>, Versions>;
-
-/// What a version says: its block, and its value or that the key was deleted.
-pub(crate) type Found = (BlockNumber, Option<Vec<u8>>);
-
-/// A direction of iteration over keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) enum Direction {
-    /// Keys ascending.
-    #[default]
-    Forward,
-    /// Keys descending.
-    Backward,
-}
 
 /// All versions of one step, in memory.
 #[derive(Debug)]
@@ -190,6 +179,34 @@ impl StepTable {
         }
         copy.bytes.store(bytes, Ordering::Relaxed);
         copy
+    }
+
+    /// Shows every block of the table in order: height, root, changes ordered by domain and key.
+    pub(crate) fn for_each_block(
+        &self,
+        config: &Config,
+        mut show: impl FnMut(BlockNumber, Root, &[ChangeRef<'_>]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let domains: Vec<_> = config.declared_ids().map(|(domain, _)| (domain, self.keys(domain))).collect();
+        let mut changes: Vec<(BlockNumber, ChangeRef<'_>)> = Vec::new();
+        for (domain, keys) in &domains {
+            for (key, versions) in keys.iter() {
+                changes.extend(versions.iter().map(|(block, value)| {
+                    (*block, ChangeRef { domain: domain.0, key, value: value.as_deref() })
+                }));
+            }
+        }
+        changes.sort_by_key(|(block, _)| *block);
+        let mut rest = changes.as_slice();
+        for (key, versions) in self.keys(DomainId::ROOTS).iter() {
+            let row = versions.last().and_then(|(_, row)| RootRow::decode(row.as_deref()?));
+            let (Some(height), Some(row)) = (root_height(key), row) else { continue };
+            let of_block = rest.partition_point(|(block, _)| *block <= height);
+            let block: Vec<_> = rest[..of_block].iter().map(|(_, change)| *change).collect();
+            rest = &rest[of_block..];
+            show(height, row.root, &block)?;
+        }
+        Ok(())
     }
 }
 

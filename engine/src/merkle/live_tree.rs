@@ -7,12 +7,11 @@
 //! all their blocks, and while there is none they have no nodes at all.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use icecore_hot::{Batch, Changed, HotTree, KeyHash, Root, Undo, value_hash};
+use icecore_hot::{Batch, Changed, HotTree, KeyHash, Parallelism, Root, Undo, value_hash};
 use icecore_segments::step::BlockNumber;
 
-use crate::domain::{DomainId, RootRow, root_height, root_key};
+use crate::domain::DomainId;
 use crate::error::Error;
 use crate::memtable::node_key::{NodeKey, NodeValue, NodeVersion, ROW_SPACING, encode_owner};
 use crate::memtable::step_table::StepTable;
@@ -20,10 +19,8 @@ use crate::merkle::build::Built;
 use crate::options::Config;
 use crate::progress::Observer;
 use crate::read::read_state::Version;
-use crate::read::scan::{Entries, Scan};
 use crate::stats::Counters;
 use crate::wal::ChangeRef;
-use crate::write::writer::{Core, State};
 
 /// Keys whose former values are looked up together.
 const LOOKUPS: usize = 1 << 14;
@@ -151,8 +148,8 @@ impl LiveTree {
     }
 }
 
-impl Core {
-    /// Builds the tree, if it is not there.
+impl LiveTree {
+    /// The tree of the state at the head.
     ///
     /// # Cost
     /// Reads the latest version of every key.
@@ -160,47 +157,41 @@ impl Core {
     /// # Errors
     /// [`Error::RootMismatch`] when the state does not have the root that was recorded for it: writing on would spread
     /// the damage.
-    pub(crate) fn ensure_tree<'s>(&self, state: &'s mut State) -> Result<&'s mut LiveTree, Error> {
-        if state.live.is_none() {
-            let observer = Arc::clone(&state.observer);
-            state.live = Some(self.build_live_tree(&*observer)?);
-        }
-        Ok(state.live.as_mut().expect("the tree was just built"))
-    }
-
-    fn build_live_tree(&self, observer: &dyn Observer) -> Result<LiveTree, Error> {
-        let version = self.version();
-        let config = &self.shared.directory.config;
+    pub(crate) fn build(
+        version: &Version,
+        config: &Config,
+        parallelism: Parallelism,
+        observer: &dyn Observer,
+    ) -> Result<Self, Error> {
         let mut options = icecore_hot::Options::default();
-        options.parallelism = self.options.parallelism;
+        options.parallelism = parallelism;
         let base = if config.snapshots.is_some() { version.emitted_head } else { version.head };
         let mut live = match base {
-            Some(base) => version.live_tree_at(config, base, options, observer)?,
-            None => LiveTree::new(HotTree::new(options)),
+            Some(base) => Self::of_state(version, config, base, options, observer)?,
+            None => Self::new(HotTree::new(options)),
         };
         if config.snapshots.is_some() {
-            version.replay(config, base, &mut live, observer)?;
+            live.replay(version, config, base, observer)?;
         }
         Ok(live)
     }
-}
 
-impl Version {
-    fn live_tree_at(
-        &self,
+    fn of_state(
+        version: &Version,
         config: &Config,
         base: BlockNumber,
         options: icecore_hot::Options,
         observer: &dyn Observer,
     ) -> Result<LiveTree, Error> {
-        let last = self.last_snapshot(config, base)?;
-        let Built { tree, written } = self.build_tree(config, base, last, options, observer)?;
-        self.check_root(base, tree.root())?;
-        let mut live = LiveTree::new(tree);
+        let last = version.last_snapshot(config, base)?;
+        let Built { tree, written } = version.build_tree(config, base, last, options, observer)?;
+        version.check_root(base, tree.root())?;
+        let mut live = Self::new(tree);
         for written in written.chunk_by(|a, b| a.0 == b.0).flat_map(|domain| domain.chunks(LOOKUPS)) {
             let (domain, keys) = (written[0].0, written.iter().map(|(_, key)| &key[..]).collect::<Vec<_>>());
-            let values = self.multi_get(domain, &keys, last.unwrap_or(base), Counters::default().mine())?;
-            let name = &config.domains[domain.index()].name;
+            let values =
+                version.multi_get(domain, &keys, last.unwrap_or(base), Counters::default().mine())?;
+            let name = config.name(domain);
             for (key, value) in keys.iter().zip(values) {
                 let former = value.map(|value| value_hash(&value));
                 live.older.add_key(KeyHash::of(name, key), former.as_ref());
@@ -209,33 +200,20 @@ impl Version {
         Ok(live)
     }
 
-    /// The last snapshot at or below a block: without snapshots none.
-    pub(crate) fn last_snapshot(
-        &self,
-        config: &Config,
-        at: BlockNumber,
-    ) -> Result<Option<BlockNumber>, Error> {
-        let Some(snapshots) = config.snapshots else { return Ok(None) };
-        let scan = Scan::all().from(&root_key(snapshots.last_from(at)));
-        let first = Entries::new(self, DomainId::ROOTS, &scan, at)?.next().transpose()?;
-        let height = first.and_then(|(key, _)| root_height(&key));
-        height.map(Some).ok_or(Error::RootMissing { block: at })
-    }
-
-    /// Applies the blocks in memory, all above `base`, to the tree of `base`, and gives the tables their nodes.
+    /// Applies the blocks in memory, all above `base`, to the tree, that of `base`, and gives the tables their nodes.
     fn replay(
-        &self,
+        &mut self,
+        version: &Version,
         config: &Config,
         base: Option<BlockNumber>,
-        live: &mut LiveTree,
         observer: &dyn Observer,
     ) -> Result<(), Error> {
         let mut previous = base;
         let mut made: Vec<(&StepTable, Vec<NodeVersion>)> = Vec::new();
         observer.begin("apply the blocks in memory", None);
-        for table in &self.tables {
+        for table in &version.tables {
             table.for_each_block(config, |height, recorded, changes| {
-                let (root, nodes) = live.apply(config, previous, height, changes);
+                let (root, nodes) = self.apply(config, previous, height, changes);
                 made.push((table, nodes));
                 previous = Some(height);
                 observer.advance(1);
@@ -250,45 +228,6 @@ impl Version {
         // Only now, so that an error leaves the tables as they were.
         for (table, nodes) in made {
             table.add_nodes(nodes);
-        }
-        Ok(())
-    }
-
-    /// Compares a root that the state gave with the one that was recorded.
-    pub(crate) fn check_root(&self, at: BlockNumber, found: Root) -> Result<(), Error> {
-        let (block, expected) = self.newest_root(at)?;
-        if expected == found {
-            return Ok(());
-        }
-        Err(Error::RootMismatch { block, expected: expected.to_string(), found: found.to_string() })
-    }
-}
-
-impl StepTable {
-    /// Shows every block of the table in order: height, root, changes ordered by domain and key.
-    fn for_each_block(
-        &self,
-        config: &Config,
-        mut show: impl FnMut(BlockNumber, Root, &[ChangeRef<'_>]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let domains: Vec<_> = config.declared_ids().map(|(domain, _)| (domain, self.keys(domain))).collect();
-        let mut changes: Vec<(BlockNumber, ChangeRef<'_>)> = Vec::new();
-        for (domain, keys) in &domains {
-            for (key, versions) in keys.iter() {
-                changes.extend(versions.iter().map(|(block, value)| {
-                    (*block, ChangeRef { domain: domain.0, key, value: value.as_deref() })
-                }));
-            }
-        }
-        changes.sort_by_key(|(block, _)| *block);
-        let mut rest = changes.as_slice();
-        for (key, versions) in self.keys(DomainId::ROOTS).iter() {
-            let row = versions.last().and_then(|(_, row)| RootRow::decode(row.as_deref()?));
-            let (Some(height), Some(row)) = (root_height(key), row) else { continue };
-            let of_block = rest.partition_point(|(block, _)| *block <= height);
-            let block: Vec<_> = rest[..of_block].iter().map(|(_, change)| *change).collect();
-            rest = &rest[of_block..];
-            show(height, row.root, &block)?;
         }
         Ok(())
     }

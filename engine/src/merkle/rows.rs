@@ -16,8 +16,9 @@ use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::memtable::node_key::{NodeKey, ROW_SPACING, Span, decode_owner, hash_of_leaf, place_of_row};
-use crate::merkle::prove::{Leaves, ProofCost};
+use crate::memtable::node_key::{NodeKey, ROW_SPACING, decode_owner, hash_of_leaf, place_of_row};
+use crate::merkle::leaves::{Asked, Leaves, Paths, ProofCost, ProofSource};
+use crate::merkle::span::Span;
 use crate::options::Config;
 use crate::read::read_state::Version;
 use crate::read::scan::{Entries, Scan};
@@ -32,11 +33,11 @@ const RUNS_PER_WORKER: usize = 4;
 
 /// The rows of one snapshot.
 pub(crate) struct Rows<'v> {
-    pub(crate) version: &'v Version,
-    pub(crate) config: &'v Config,
-    pub(crate) counters: &'v Counters,
-    pub(crate) at: BlockNumber,
-    pub(crate) workers: usize,
+    version: &'v Version,
+    config: &'v Config,
+    counters: &'v Counters,
+    at: BlockNumber,
+    workers: usize,
     nodes: DomainId,
     root: Option<[u8; 32]>,
 }
@@ -75,8 +76,37 @@ impl<'v> Rows<'v> {
         Ok(Some(Self { version, config, counters, at, workers, nodes, root }))
     }
 
+    /// The paths of keys that are there and of keys that are not.
+    ///
+    /// # Errors
+    /// [`Error::RootMismatch`] when the rows do not have the recorded root.
+    pub(crate) fn paths(&self, asked: &[Asked<'_>]) -> Result<Paths, Error> {
+        let mut leaves = Leaves::default();
+        let mut cost = ProofCost { source: ProofSource::Snapshot, reads: 1, entries: 1 };
+        let keys: Vec<_> = asked.iter().map(|asked| (asked.id, asked.key)).collect();
+        let mut targets = Vec::with_capacity(asked.len());
+        for (asked, value) in asked.iter().zip(self.values(&keys, &mut cost)?) {
+            if let Some(value) = value {
+                targets.push(asked.hash);
+                leaves.push(asked.hash, asked.entry(value));
+            } else {
+                targets.extend(self.neighbours(&asked.hash, &mut cost)?);
+            }
+        }
+        leaves.order();
+        targets.sort_unstable();
+        targets.dedup();
+        let tree = self.open(&targets, &mut leaves, &mut cost)?;
+        let hashes: Vec<KeyHash> = asked.iter().map(|asked| asked.hash).collect();
+        let (root, paths) = tree.prove(&hashes);
+        self.version.check_root(self.at, root)?;
+        let paths: Option<Vec<_>> = paths.into_iter().collect();
+        let paths = paths.ok_or(Error::SnapshotDamaged { block: self.at })?;
+        Ok(Paths { of_keys: paths, leaves, cost })
+    }
+
     /// The leaves next to a key that is absent.
-    pub(crate) fn neighbours(&self, key: &KeyHash, cost: &mut ProofCost) -> Result<Vec<KeyHash>, Error> {
+    fn neighbours(&self, key: &KeyHash, cost: &mut ProofCost) -> Result<Vec<KeyHash>, Error> {
         let below = Span { last: *key, ..Span::ALL }.leaves().backward();
         let above = Span { first: *key, ..Span::ALL }.leaves();
         let mut found = Vec::new();
@@ -91,7 +121,7 @@ impl<'v> Rows<'v> {
 
     /// Opens the tree down to the leaves of `targets`, which ascend. `known` has the leaves whose values are known, and gets
     /// the others.
-    pub(crate) fn open(
+    fn open(
         &self,
         targets: &[KeyHash],
         known: &mut Leaves,
@@ -165,7 +195,7 @@ impl<'v> Rows<'v> {
     }
 
     /// The values of keys at the block, in the order asked.
-    pub(crate) fn values(
+    fn values(
         &self,
         asked: &[(DomainId, &[u8])],
         cost: &mut ProofCost,

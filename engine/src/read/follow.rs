@@ -17,11 +17,11 @@ use crate::error::Error;
 use crate::manifest::{Manifest, SegmentRecord};
 use crate::memtable::log_tail::{LogTail, NewTail};
 use crate::read::read_state::{LogFault, SegmentSet, Version, by_domain};
-use crate::segment::live::{Directory, LiveSegment};
+use crate::segment::live::LiveSegment;
+use crate::storage::directory::Directory;
 use crate::storage::layout;
 use crate::storage::{ReadFile, Storage};
 use crate::wal::{Heights, LogEvent, WalFollower};
-use crate::write::recovery;
 
 /// How far a reader has followed an archive.
 pub(crate) struct Follower {
@@ -46,7 +46,7 @@ impl Follower {
     /// Opens the archive at `path`.
     pub(crate) fn open(storage: &Arc<dyn Storage>, path: &Path) -> Result<(Directory, Self, Version), Error> {
         let (manifest, manifest_file) = Manifest::open(&**storage, path)?;
-        let directory = recovery::directory(storage, path, &manifest);
+        let directory = Directory::new(storage, path, &manifest.config);
         let heights = manifest.heights();
         let mut follower = Self { directory: directory.clone(), manifest, manifest_file, log: None, heights };
         let nothing = follower.empty_version();

@@ -5,7 +5,7 @@ use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::memtable::step_table::Found;
+use crate::memtable::Found;
 use crate::read::read_state::Version;
 use crate::segment::live::LiveSegment;
 use crate::stats::Tally;

@@ -8,4 +8,6 @@ pub(crate) mod get;
 pub(crate) mod history;
 pub(crate) mod multi_get;
 pub(crate) mod read_state;
+pub(crate) mod roots;
 pub(crate) mod scan;
+pub(crate) mod shared;

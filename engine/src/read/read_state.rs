@@ -10,9 +10,12 @@ use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
 use crate::error::{Available, Error};
+use crate::memtable::Found;
 use crate::memtable::log_tail::LogTail;
-use crate::memtable::step_table::{Found, StepTable, unwound};
+use crate::memtable::step_table::{StepTable, add_block, unwound};
+use crate::options::Config;
 use crate::segment::live::LiveSegment;
+use crate::wal::ChangeRef;
 
 /// The live segments of every domain, by step ascending.
 pub(crate) type SegmentSet = Vec<Vec<Arc<LiveSegment>>>;
@@ -125,6 +128,20 @@ impl Version {
             }
             None => Err(Error::OutOfRange { asked, available: Available::Nothing }),
         }
+    }
+
+    /// Adds a block to the table of its step, which it returns, and makes it the head. `changes` are ordered by domain, then
+    /// key.
+    pub(crate) fn add_block(
+        &mut self,
+        config: &Config,
+        height: BlockNumber,
+        root: &[u8; 32],
+        changes: &[ChangeRef<'_>],
+    ) -> &StepTable {
+        self.first = self.first.or(Some(height));
+        self.head = Some(height);
+        add_block(&mut self.tables, config, height, root, changes)
     }
 
     /// Forgets the blocks above `to` that are in tables, and unless told otherwise what they have of nodes. Tables are copied,

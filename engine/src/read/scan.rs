@@ -13,7 +13,8 @@ use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::memtable::step_table::{Direction, Found, StepTable};
+use crate::memtable::step_table::StepTable;
+use crate::memtable::{Direction, Found};
 use crate::read::read_state::Version;
 use crate::segment::live::{KvFile, LiveSegment};
 use crate::storage::Mapping;

@@ -4,9 +4,8 @@ use icecore_segments::frame::Kind;
 use icecore_segments::step::{BlockNumber, StepRange};
 use icecore_segments::{Encoding, SegmentSummary};
 
-use crate::manifest::SegmentRecord;
 use crate::options::Config;
-use crate::segment::live::{Directory, LiveSegment};
+use crate::segment::live::LiveSegment;
 
 /// A live segment, as `ls` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,15 +43,6 @@ pub struct SegmentInfo {
     pub problem: Option<String>,
 }
 
-/// Why a file cannot be used.
-#[derive(Clone, Debug)]
-pub(crate) struct Problem {
-    /// The error and all that caused it, in one line.
-    pub(crate) line: String,
-    /// Whether the file is not there: where a newer manifest does not name it, that is no damage.
-    pub(crate) is_missing: bool,
-}
-
 impl SegmentInfo {
     pub(crate) fn new(config: &Config, segment: &LiveSegment, is_stale: bool) -> Self {
         let record = &segment.record;
@@ -61,7 +51,7 @@ impl SegmentInfo {
         let problems: Vec<String> = damage.map(|problem| problem.line).collect();
         let count = |of: fn(&SegmentSummary) -> u64| summary.as_ref().map_or(0, |summary| of(summary));
         Self {
-            domain: config.domains[record.domain.index()].name.clone(),
+            domain: config.name(record.domain).to_owned(),
             steps: record.steps,
             blocks: summary.as_ref().map_or(segment.blocks, |summary| (summary.min_block, summary.max_block)),
             entries: count(|summary| summary.entries),
@@ -85,12 +75,5 @@ impl LiveSegment {
     pub(crate) fn resident_bytes(&self) -> u64 {
         let index = self.bt.opened().map_or(0, |index| index.summary().top_bytes);
         index + self.kvei.opened().map_or(0, |filter| filter.summary().top_bytes)
-    }
-}
-
-impl Directory {
-    /// The name of a segment without extension: `storage.0-64`.
-    pub(crate) fn segment_name(&self, record: &SegmentRecord) -> String {
-        self.segment_stem(record.domain, record.steps)
     }
 }

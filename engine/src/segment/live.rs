@@ -25,42 +25,12 @@ use parking_lot::Mutex;
 use crate::error::{Error, one_line};
 use crate::manifest::SegmentRecord;
 use crate::options::Config;
-use crate::segment::info::Problem;
+use crate::storage::directory::{Directory, Removals};
 use crate::storage::layout;
 use crate::storage::{Access, Mapping, Storage};
 
 /// An accessor of at most so many bytes is not mapped but read when it is first used.
 const READ_WHOLE_MAX: u64 = 64 << 10;
-
-/// Where an archive lives and what it is: shared by everything that touches its files.
-#[derive(Clone, Debug)]
-pub(crate) struct Directory {
-    pub(crate) storage: Arc<dyn Storage>,
-    pub(crate) path: PathBuf,
-    pub(crate) config: Arc<Config>,
-    pub(crate) removals: Removals,
-}
-
-/// The right to remove files of a directory. It ends with the writer's lock: the next writer may use a name again that
-/// a reader of this one still holds.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Removals {
-    ended: Arc<Mutex<bool>>,
-}
-
-impl Removals {
-    /// Nothing is removed any more when this returns.
-    pub(crate) fn end(&self) {
-        *self.ended.lock() = true;
-    }
-
-    fn while_allowed(&self, remove: impl FnOnce()) {
-        let ended = self.ended.lock();
-        if !*ended {
-            remove();
-        }
-    }
-}
 
 /// What the manifest says of a file.
 #[derive(Clone, Debug)]
@@ -70,6 +40,15 @@ pub(crate) struct Identity {
     /// The content of the `.kv` that the file belongs to, or is.
     segment: Checksum,
     summary: FileSummary,
+}
+
+/// Why a file cannot be used.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    /// The error and all that caused it, in one line.
+    pub(crate) line: String,
+    /// Whether the file is not there: where a newer manifest does not name it, that is no damage.
+    pub(crate) is_missing: bool,
 }
 
 /// A reader over the bytes of a kind of file.
@@ -223,7 +202,7 @@ impl<T: FileView> LiveFile<T> {
     fn new(directory: &Directory, record: &SegmentRecord) -> Self {
         let identity = record.identity(&directory.config, T::KIND);
         Self {
-            path: directory.file(record, T::KIND),
+            path: record.path(directory, T::KIND),
             identity,
             storage: Arc::clone(&directory.storage),
             removals: directory.removals.clone(),
@@ -384,7 +363,7 @@ impl LiveSegment {
         segment.open_all().inspect_err(|_| {
             for kind in Kind::ALL {
                 // What cannot be removed now is garbage that the next opening removes.
-                let _ = directory.storage.remove(&directory.file(&segment.record, kind));
+                let _ = directory.storage.remove(&segment.record.path(directory, kind));
             }
         })?;
         Ok(segment)
@@ -452,7 +431,7 @@ pub(crate) fn entries_of(segments: &[Arc<LiveSegment>]) -> Result<u64, Error> {
 impl SegmentRecord {
     fn identity(&self, config: &Config, kind: Kind) -> Identity {
         Identity {
-            domain: config.domains[self.domain.index()].name.clone(),
+            domain: config.name(self.domain).to_owned(),
             steps: self.steps,
             segment: self.kv.summary.content,
             summary: self.file(kind).summary,
@@ -460,37 +439,19 @@ impl SegmentRecord {
     }
 }
 
-impl Directory {
-    /// The path of one file of a segment.
-    pub(crate) fn file(&self, record: &SegmentRecord, kind: Kind) -> PathBuf {
-        self.path.join(record.file_name(&self.config, kind))
-    }
-
+impl KvFile {
     /// Opens a `.kv` by a mapping of its own, for one pass from front to back.
-    pub(crate) fn open_for_pass(&self, record: &SegmentRecord) -> Result<KvFile, Error> {
-        let path = self.file(record, Kind::Segment);
-        let mapping = self.storage.map(&path, Access::Sequential)?;
-        OpenFile::parse(&path, mapping, &record.identity(&self.config, Kind::Segment))
+    pub(crate) fn open_for_pass(directory: &Directory, record: &SegmentRecord) -> Result<Self, Error> {
+        let path = record.path(directory, Kind::Segment);
+        let mapping = directory.storage.map(&path, Access::Sequential)?;
+        OpenFile::parse(&path, mapping, &record.identity(&directory.config, Kind::Segment))
     }
+}
 
-    /// Opens a pivot index that was just written.
-    pub(crate) fn open_index(
-        &self,
-        record: &SegmentRecord,
-    ) -> Result<Arc<LiveFile<PivotIndex<Mapping>>>, Error> {
-        self.open_accessor(record)
-    }
-
-    /// Opens an existence filter that was just written.
-    pub(crate) fn open_filter(
-        &self,
-        record: &SegmentRecord,
-    ) -> Result<Arc<LiveFile<ExistenceFilter<Mapping>>>, Error> {
-        self.open_accessor(record)
-    }
-
-    fn open_accessor<T: FileView>(&self, record: &SegmentRecord) -> Result<Arc<LiveFile<T>>, Error> {
-        let file = LiveFile::new(self, record);
+impl<T: FileView> LiveFile<T> {
+    /// Opens an accessor that was just written.
+    pub(crate) fn open_new(directory: &Directory, record: &SegmentRecord) -> Result<Arc<Self>, Error> {
+        let file = Self::new(directory, record);
         file.hold()?;
         file.get()?;
         Ok(Arc::new(file))

@@ -5,6 +5,7 @@
 
 pub(crate) mod info;
 pub(crate) mod live;
+pub(crate) mod merge_plan;
 pub(crate) mod policy;
 pub(crate) mod rewrite;
 pub(crate) mod writer;

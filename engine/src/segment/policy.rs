@@ -4,36 +4,42 @@
 
 use std::sync::Arc;
 
-use icecore_index::{Choice, EncodingHint, FilterBits, SegmentFacts};
+use icecore_index::{Choice, EncodingHint, FilterBits, Parallelism, SegmentFacts};
 use icecore_segments::EncodingRule;
-use icecore_segments::step::{Step, StepRange};
+use icecore_segments::step::{BlockNumber, Step, StepRange};
 
 use crate::domain::DomainId;
 use crate::error::Error;
 use crate::manifest::DensityRule;
 use crate::options::Config;
-use crate::read::read_state::Version;
 use crate::segment::live::LiveSegment;
 use crate::segment::writer::Shape;
-use crate::write::writer::Core;
 
 /// The entries of a page where there is none to count: fewer than most have, so that a budget is not exceeded.
 const FRESH_PAGE_ENTRIES: u64 = 32;
 
-impl Core {
-    /// How a segment that is about to be written is to be built.
-    pub(crate) fn shape_of_new(
+/// A segment that is about to be written.
+pub(crate) struct NewSegment {
+    pub(crate) domain: DomainId,
+    pub(crate) steps: StepRange,
+    pub(crate) entries: u64,
+}
+
+impl NewSegment {
+    /// How it is to be built beside those that are `live`.
+    pub(crate) fn shape<'s>(
         &self,
+        config: &Config,
         rule: DensityRule,
-        domain: DomainId,
-        steps: StepRange,
-        entries: u64,
+        head: Option<BlockNumber>,
+        live: impl Iterator<Item = &'s Arc<LiveSegment>>,
+        parallelism: Parallelism,
     ) -> Result<Shape, Error> {
-        let version = self.version();
-        let head = version.head_step(&self.shared.directory.config);
+        let &Self { domain, steps, entries } = self;
+        let head = head_step(config, head);
         let replaced =
             |segment: &LiveSegment| segment.record.domain == domain && steps.overlaps(segment.record.steps);
-        let (old, others): (Vec<_>, Vec<_>) = version.all_segments().partition(|segment| replaced(segment));
+        let (old, others): (Vec<_>, Vec<_>) = live.partition(|segment| replaced(segment));
         // Only a budget is shared. A segment that cannot be read takes no part of it and stops no other from being written.
         let shares = matches!(rule, DensityRule::Budget { .. });
         let others = others.into_iter().filter(|_| shares);
@@ -47,8 +53,8 @@ impl Core {
         Ok(Shape {
             m: choice.m,
             filter_bits: choice.filter_bits,
-            parallelism: self.options.file_parallelism(),
-            encoding: match (self.shared.directory.config.domains[domain.index()].encoding, encoding) {
+            parallelism,
+            encoding: match (config.domains[domain.index()].encoding, encoding) {
                 // Where the domain leaves it open, fresh segments are searched in place and old ones are made small.
                 (EncodingRule::Auto, EncodingHint::Plain) => EncodingRule::Plain,
                 (declared, _) => declared,
@@ -57,23 +63,21 @@ impl Core {
     }
 }
 
-impl Version {
-    /// What the rule says of live segments, in their order.
-    pub(crate) fn choices(
-        &self,
-        config: &Config,
-        rule: DensityRule,
-        segments: &[Arc<LiveSegment>],
-    ) -> Result<Vec<Choice>, Error> {
-        let head = self.head_step(config);
-        let facts: Vec<_> =
-            segments.iter().map(|segment| facts_of(segment, head)).collect::<Result<_, Error>>()?;
-        Ok(choose(rule, &facts))
-    }
+/// What the rule says of live segments, in their order.
+pub(crate) fn choices(
+    config: &Config,
+    rule: DensityRule,
+    head: Option<BlockNumber>,
+    segments: &[Arc<LiveSegment>],
+) -> Result<Vec<Choice>, Error> {
+    let head = head_step(config, head);
+    let facts: Vec<_> =
+        segments.iter().map(|segment| facts_of(segment, head)).collect::<Result<_, Error>>()?;
+    Ok(choose(rule, &facts))
+}
 
-    fn head_step(&self, config: &Config) -> Step {
-        self.head.map_or(Step(0), |head| config.step_len.step_of(head))
-    }
+fn head_step(config: &Config, head: Option<BlockNumber>) -> Step {
+    head.map_or(Step(0), |head| config.step_len.step_of(head))
 }
 
 fn facts_of(segment: &LiveSegment, head: Step) -> Result<SegmentFacts, Error> {

@@ -8,8 +8,10 @@ use icecore_segments::{Entry, EntrySource, MergeCursor};
 use crate::domain::DomainId;
 use crate::error::Error;
 use crate::manifest::SegmentRecord;
-use crate::segment::live::{Directory, LiveSegment};
+use crate::segment::live::KvFile;
+use crate::segment::live::LiveSegment;
 use crate::segment::writer::{RELEASE_EVERY, SegmentOutput, Shape};
+use crate::storage::directory::Directory;
 
 /// Entries between two calls of `on_progress`: some milliseconds.
 const PROGRESS_EVERY: u64 = 1 << 14;
@@ -57,8 +59,10 @@ pub(crate) fn for_each_entry<'i>(
     inputs: impl IntoIterator<Item = &'i LiveSegment>,
     mut visit: impl FnMut(&Entry<'_>) -> Result<bool, Error>,
 ) -> Result<(), Error> {
-    let opened: Vec<_> =
-        inputs.into_iter().map(|input| directory.open_for_pass(&input.record)).collect::<Result<_, _>>()?;
+    let opened: Vec<_> = inputs
+        .into_iter()
+        .map(|input| KvFile::open_for_pass(directory, &input.record))
+        .collect::<Result<_, _>>()?;
     // A merged entry does not say which input it came from; the first names the set.
     let error = |e| opened[0].error(e);
     let mut cursors = Vec::with_capacity(opened.len());

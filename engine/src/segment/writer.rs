@@ -19,7 +19,8 @@ use icecore_segments::{EncodingRule, SegmentBuilder};
 use crate::domain::DomainId;
 use crate::error::Error;
 use crate::manifest::{FileRecord, SegmentRecord};
-use crate::segment::live::Directory;
+use crate::segment::live::KvFile;
+use crate::storage::directory::Directory;
 use crate::storage::layout;
 use crate::storage::{Mapping, SpoolFile, Storage, WriteFile};
 
@@ -52,7 +53,7 @@ impl NewFile {
         kind: Kind,
         named: Option<FileRecord>,
     ) -> Result<(Self, Sink), Error> {
-        let name = &directory.config.domains[domain.index()].name;
+        let name = directory.config.name(domain);
         let mut revision = 0;
         let path = loop {
             let path = directory.path.join(layout::segment_file(name, steps, revision, kind));
@@ -150,7 +151,7 @@ impl<'d> SegmentOutput<'d> {
         shape: Shape,
         keys_max: u64,
     ) -> Result<Self, Error> {
-        let name = &directory.config.domains[domain.index()].name;
+        let name = directory.config.name(domain);
         let (kv, kv_sink) = NewFile::create(directory, domain, steps, Kind::Segment, None)?;
         let (bt, bt_sink) = NewFile::create(directory, domain, steps, Kind::PivotIndex, None)?;
         let pivots = PivotBuilder::new(bt_sink, name, steps, shape.m).map_err(|e| bt.error(e))?;
@@ -193,7 +194,7 @@ fn write_filter(
     filter: FilterBuilder<EngineSpool>,
     parent: Checksum,
 ) -> Result<SyncedFile, Error> {
-    let name = &directory.config.domains[domain.index()].name;
+    let name = directory.config.name(domain);
     let (file, sink) = NewFile::create(directory, domain, steps, Kind::ExistenceFilter, named)?;
     let (summary, sink) = filter.finish(sink, name, steps, parent).map_err(|e| file.error(e))?;
     file.sync(sink, summary.file)
@@ -206,8 +207,8 @@ pub(crate) fn rebuild_index(
     m: Density,
     progress: &mut Progress<'_>,
 ) -> Result<FileRecord, Error> {
-    let name = &directory.config.domains[record.domain.index()].name;
-    let kv = directory.open_for_pass(record)?;
+    let name = directory.config.name(record.domain);
+    let kv = KvFile::open_for_pass(directory, record)?;
     let segment = kv.view();
     let (file, sink) =
         NewFile::create(directory, record.domain, record.steps, Kind::PivotIndex, Some(record.bt))?;
@@ -232,7 +233,7 @@ pub(crate) fn rebuild_filter(
     parallelism: Parallelism,
     progress: &mut Progress<'_>,
 ) -> Result<FileRecord, Error> {
-    let kv = directory.open_for_pass(record)?;
+    let kv = KvFile::open_for_pass(directory, record)?;
     let segment = kv.view();
     let summary = segment.summary();
     let mut filter = filter_builder(directory, bits, summary.keys, parallelism)?;

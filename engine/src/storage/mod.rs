@@ -7,6 +7,7 @@
 //! Durability: bytes survive a power loss after [`WriteFile::sync`]; a name (created, renamed, removed) survives after
 //! [`Storage::sync_dir`] of its directory. A rename replaces its target as a whole or not at all.
 
+pub(crate) mod directory;
 pub(crate) mod layout;
 pub mod map;
 pub mod os;

@@ -4,7 +4,7 @@
 //! everything else does. So every archive holds a little space that nothing else takes.
 
 use crate::error::{Error, ErrorKind, Operation};
-use crate::segment::live::Directory;
+use crate::storage::directory::Directory;
 use crate::storage::layout;
 
 /// Enough for the manifest of ten thousand files.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use icecore_segments::step::Step;
 
 use crate::error::Error;
-use crate::segment::live::Directory;
+use crate::storage::directory::Directory;
 use crate::storage::layout;
 use crate::wal::{Position, RecordRef, WalWriter};
 

@@ -51,10 +51,18 @@ mod writer;
 pub(crate) use follower::{LogBlock, LogEvent, WalFollower};
 pub(crate) use heights::Heights;
 pub(crate) use reader::{Position, Tail, WalReader};
-pub(crate) use record::{
-    BODY_LEN_MAX, ChangeRef, FILE_HEADER_LEN, Record, RecordRef, VERSION, encode_changes, fingerprint,
-};
+pub(crate) use record::{BODY_LEN_MAX, ChangeRef, FILE_HEADER_LEN, Record, RecordRef, VERSION, fingerprint};
 pub(crate) use writer::WalWriter;
+
+use icecore_segments::checksum::{Checksum, ContentHasher};
+use record::encode_changes;
+
+/// The digest of what a block changes: BLAKE3 of the changes as the log has them. `changes` are ordered by domain, then key.
+pub(crate) fn digest(changes: &[ChangeRef<'_>]) -> Checksum {
+    let mut hasher = ContentHasher::default();
+    hasher.update(&encode_changes(changes));
+    hasher.finish()
+}
 
 #[cfg(test)]
 mod tests;

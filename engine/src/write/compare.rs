@@ -5,19 +5,17 @@
 //! block's changes is kept beside its root, so that a block with *fewer* changes is told apart too, which no number of
 //! lookups would tell. Only where the digests differ is the difference searched for.
 
-use icecore_segments::checksum::{Checksum, ContentHasher};
 use icecore_segments::step::BlockNumber;
 
-use crate::block::BlockWriter;
 use crate::domain::{DomainId, RootRow, root_key};
 use crate::error::Error;
-use crate::memtable::step_table::Found;
+use crate::memtable::Found;
 use crate::read::read_state::Version;
 use crate::segment::live::LiveSegment;
-use crate::wal::{ChangeRef, encode_changes};
+use crate::wal::{ChangeRef, digest};
 use crate::write::writer::Core;
 
-/// What the archive has at the height of a block that was given again. See [`BlockWriter::compare`].
+/// What the archive has at the height of a block that was given again. See [`BlockWriter::compare`](crate::BlockWriter::compare).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Comparison {
     /// The same changes.
@@ -63,53 +61,40 @@ impl From<Option<Vec<u8>>> for Written {
     }
 }
 
-/// The digest of what a block changes: BLAKE3 of the changes as the log has them. `changes` are ordered by domain, then key.
-pub(crate) fn digest(changes: &[ChangeRef<'_>]) -> Checksum {
-    let mut hasher = ContentHasher::default();
-    hasher.update(&encode_changes(changes));
-    hasher.finish()
-}
-
-impl BlockWriter<'_> {
-    /// Compares what was gathered with the block that the archive has at this height, instead of committing it. For imports
-    /// that are given blocks again: begin those with [`Archive::gather`](crate::Archive::gather).
-    ///
-    /// # Cost
-    /// A lookup among the roots and a hash of what was gathered. Where the blocks differ a lookup for each change, and
-    /// where those find nothing, the segments of the block's step from front to back.
-    pub fn compare(mut self) -> Result<Comparison, Error> {
-        self.settle();
-        let pruned_before = self.core.state.lock().manifest.pruned_before;
-        let version = self.core.version();
-        let height = self.height();
+impl Core {
+    /// Compares a block given again with the one that the archive has at its height. `changes` are ordered by domain, then key.
+    pub(crate) fn compare(
+        &self,
+        height: BlockNumber,
+        changes: &[ChangeRef<'_>],
+    ) -> Result<Comparison, Error> {
+        let pruned_before = self.state.lock().manifest.pruned_before;
+        let version = self.version();
         match version.range() {
             Some((first, head)) if first <= height && height <= head => {}
             _ => return Ok(Comparison::NotHeld),
         }
-        let changes = self.changes_by_domain();
-        let Some(row) = self.core.root_row(&version, height)? else { return Ok(Comparison::NoBlock) };
+        let Some(row) = self.root_row(&version, height)? else { return Ok(Comparison::NoBlock) };
         // Pruning drops deletions that nothing below needs, and unwinding to the floor makes one block of all before it.
         let is_floor = 0 < pruned_before && version.range().is_some_and(|(first, _)| first == height);
-        if row.changes == Some(digest(&changes)) {
+        if row.changes == Some(digest(changes)) {
             return Ok(Comparison::Same);
         }
-        for change in &changes {
-            if let Some(held) = self.core.held_otherwise(&version, height, change, is_floor)? {
+        for change in changes {
+            if let Some(held) = self.held_otherwise(&version, height, change, is_floor)? {
                 let given = change.value.map(<[u8]>::to_vec).into();
-                return Ok(Comparison::Different(self.core.difference(change, given, held)));
+                return Ok(Comparison::Different(self.difference(change, given, held)));
             }
         }
         if is_floor || row.changes.is_none() {
             return Ok(Comparison::Contained);
         }
-        match self.core.not_given(&version, height, &changes)? {
+        match self.not_given(&version, height, changes)? {
             Some(difference) => Ok(Comparison::Different(difference)),
             None => Err(Error::DigestMismatch { block: height }),
         }
     }
-}
 
-impl Core {
     fn root_row(&self, version: &Version, height: BlockNumber) -> Result<Option<RootRow>, Error> {
         let tally = self.shared.counters.mine();
         let found = version.find(DomainId::ROOTS, &root_key(height), height, tally)?;

@@ -21,10 +21,11 @@ use crate::error::Error;
 use crate::manifest::{Manifest, SegmentRecord, had_content};
 use crate::options::{Config, OpenOptions};
 use crate::read::read_state::{Version, by_domain};
-use crate::reader::Shared;
-use crate::segment::live::{Directory, FileView, LiveFile, LiveSegment, Removals};
+use crate::read::shared::Shared;
+use crate::segment::live::{FileView, LiveFile, LiveSegment};
 use crate::segment::writer::{rebuild_filter, rebuild_index};
 use crate::storage::Storage;
+use crate::storage::directory::Directory;
 use crate::storage::layout;
 use crate::wal::log::{Log, LogFile, create_file};
 use crate::wal::{ChangeRef, Heights, Position, Record, Tail, WalReader};
@@ -44,7 +45,7 @@ pub(crate) fn create(storage: &Arc<dyn Storage>, path: &Path, config: Config) ->
     check_vacant(&**storage, path)?;
     storage.create_dir(&layout::wal_dir(path))?;
     let manifest = Manifest::new(config);
-    let directory = directory(storage, path, &manifest);
+    let directory = Directory::new(storage, path, &manifest.config);
     create_file(&directory, manifest.wal_first)?;
     // Before the manifest: a writer that finds one relies on the names beside and above it, even if this process is killed.
     for dir in path.ancestors().take(new + 2) {
@@ -79,7 +80,7 @@ pub(crate) fn open_for_writing(
     // After a kill in the midst of a publication the rename may be visible and not durable. Nothing may be built on it, and
     // nothing removed that the manifest before it names, until it is.
     storage.sync_dir(path)?;
-    let directory = directory(&storage, path, &manifest);
+    let directory = Directory::new(&storage, path, &manifest.config);
     let repairs = Mutex::new(Vec::new());
     let loaded = load(&directory, &manifest, options.file_parallelism(), &repairs)?;
     let mut repairs = repairs.into_inner();
@@ -103,15 +104,6 @@ pub(crate) fn open_for_writing(
         repairs,
         lock,
     })
-}
-
-pub(crate) fn directory(storage: &Arc<dyn Storage>, path: &Path, manifest: &Manifest) -> Directory {
-    Directory {
-        storage: Arc::clone(storage),
-        path: path.to_owned(),
-        config: Arc::new(manifest.config.clone()),
-        removals: Removals::default(),
-    }
 }
 
 /// What the manifest names, opened and replayed.

@@ -7,18 +7,21 @@
 use std::sync::Arc;
 
 use icecore_segments::frame::Kind;
-use icecore_segments::step::{BlockNumber, Step};
+use icecore_segments::step::{BlockNumber, Step, StepRange};
 use parking_lot::{Condvar, Mutex};
 
+use crate::domain::DomainId;
 use crate::error::{Error, Poison};
-use crate::maintain::merge::{backlog, total_backlog};
 use crate::manifest::Manifest;
 use crate::merkle::live_tree::LiveTree;
 use crate::options::OpenOptions;
 use crate::progress::Observer;
 use crate::read::read_state::{Version, by_domain};
-use crate::reader::Shared;
+use crate::read::shared::Shared;
 use crate::segment::live::{LiveFile, LiveSegment};
+use crate::segment::merge_plan::{Bounds, pieces, surplus};
+use crate::segment::policy::NewSegment;
+use crate::segment::writer::Shape;
 use crate::storage::DirLock;
 use crate::wal::log::{Log, NextFile};
 
@@ -52,7 +55,7 @@ pub(crate) struct State {
     pub(crate) emission_wanted: bool,
     /// The most segments of a domain that merging would do away with, as of the last change of files.
     pub(crate) merge_backlog: usize,
-    /// See [`total_backlog`].
+    /// The segments of all domains together that merging would do away with, a long merge under way or not.
     pub(crate) total_backlog: usize,
     /// Steps before this one are in the hands of long work: nothing else merges them.
     pub(crate) merging_from: Step,
@@ -74,6 +77,21 @@ impl State {
             total_backlog: 0,
             merging_from: Step(0),
         }
+    }
+
+    /// What bounds the merges of segments no longer than `span_max` steps.
+    pub(crate) fn merge_bounds(&self, span_max: u64) -> Bounds {
+        let (from, emitted_to) = (self.merging_from, self.manifest.emitted_to);
+        Bounds { from, emitted_to, span_max, room: u64::MAX }
+    }
+
+    /// Counts the segments that merging would do away with.
+    pub(crate) fn count_backlog(&mut self, version: &Version, span_max: u64) {
+        let bounds = self.merge_bounds(span_max);
+        let surplus =
+            |bounds| version.segments.iter().map(move |segments| surplus(&pieces(segments), bounds));
+        self.merge_backlog = surplus(bounds).max().unwrap_or(0);
+        self.total_backlog = surplus(Bounds { from: Step(0), ..bounds }).sum();
     }
 
     /// Refuses writes after a failed one.
@@ -149,6 +167,30 @@ impl Core {
         self.store_manifest(&mut state, manifest, None)
     }
 
+    /// Builds the tree, if it is not there. See [`LiveTree::build`].
+    pub(crate) fn ensure_tree<'s>(&self, state: &'s mut State) -> Result<&'s mut LiveTree, Error> {
+        if state.live.is_none() {
+            let (config, observer) = (&self.shared.directory.config, Arc::clone(&state.observer));
+            let tree = LiveTree::build(&self.version(), config, self.options.parallelism, &*observer)?;
+            state.live = Some(tree);
+        }
+        Ok(state.live.as_mut().expect("the tree was just built"))
+    }
+
+    /// How a segment that is about to be written is to be built.
+    pub(crate) fn shape_of_new(
+        &self,
+        domain: DomainId,
+        steps: StepRange,
+        entries: u64,
+    ) -> Result<Shape, Error> {
+        let (rule, version) = (self.state.lock().manifest.rule, self.version());
+        let new = NewSegment { domain, steps, entries };
+        let config = &self.shared.directory.config;
+        let parallelism = self.options.file_parallelism();
+        new.shape(config, rule, version.head, version.all_segments(), parallelism)
+    }
+
     /// Publishes a change of files: the manifest on disk first, then the version that readers get.
     ///
     /// `edit` adjusts manifest and version to what the change means beyond the list of segments. Files that the new manifest
@@ -190,8 +232,7 @@ impl Core {
         for segment in &change.removed {
             segment.retire_unless_named(&version);
         }
-        state.merge_backlog = backlog(&version, state, self.options.merge_span_max);
-        state.total_backlog = total_backlog(&version, state, self.options.merge_span_max);
+        state.count_backlog(&version, self.options.merge_span_max);
         self.shared.install(version);
         self.changed.notify_all();
         Ok(())

@@ -1,0 +1,60 @@
+//! What a manifest says of a live segment.
+
+use std::path::PathBuf;
+
+use icecore_index::{Density, FilterBits};
+use icecore_segments::frame::{FileSummary, Kind};
+use icecore_segments::step::StepRange;
+
+use crate::domain::DomainId;
+use crate::options::Config;
+use crate::storage::directory::Directory;
+use crate::storage::layout;
+
+/// One file of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileRecord {
+    /// Tells files for the same range apart; part of the name.
+    pub(crate) revision: u32,
+    /// Length and content checksum: kept here too, so that a swapped or stale file is noticed.
+    pub(crate) summary: FileSummary,
+}
+
+/// A live segment: the files of one domain over one step range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentRecord {
+    pub(crate) domain: DomainId,
+    pub(crate) steps: StepRange,
+    pub(crate) kv: FileRecord,
+    pub(crate) bt: FileRecord,
+    pub(crate) kvei: FileRecord,
+    pub(crate) m: Density,
+    pub(crate) filter_bits: FilterBits,
+}
+
+impl SegmentRecord {
+    /// The record of one of its files.
+    pub(crate) fn file(&self, kind: Kind) -> FileRecord {
+        match kind {
+            Kind::Segment => self.kv,
+            Kind::PivotIndex => self.bt,
+            Kind::ExistenceFilter => self.kvei,
+        }
+    }
+
+    /// The name of one of its files.
+    pub(crate) fn file_name(&self, config: &Config, kind: Kind) -> String {
+        let domain = config.name(self.domain);
+        layout::segment_file(domain, self.steps, self.file(kind).revision, kind)
+    }
+
+    /// The path of one of its files.
+    pub(crate) fn path(&self, directory: &Directory, kind: Kind) -> PathBuf {
+        directory.path.join(self.file_name(&directory.config, kind))
+    }
+
+    /// The name of the segment without extension: `storage.0-64`.
+    pub(crate) fn stem(&self, config: &Config) -> String {
+        layout::segment_stem(config.name(self.domain), self.steps)
+    }
+}

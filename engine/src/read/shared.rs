@@ -1,0 +1,82 @@
+//! What a reader, its views and the writer of an archive share in one process: the present version and what follows it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use crate::error::Error;
+use crate::read::follow::Follower;
+use crate::read::read_state::Version;
+use crate::stats::{Counters, Failures};
+use crate::storage::Storage;
+use crate::storage::directory::Directory;
+
+/// What a reader and its views share.
+pub(crate) struct Shared {
+    pub(crate) directory: Directory,
+    version: RwLock<Arc<Version>>,
+    /// Counts the versions.
+    pub(crate) installed: AtomicU64,
+    /// Notified with each version.
+    pub(crate) changed: Condvar,
+    pub(crate) waiting: Mutex<()>,
+    /// How the archive is followed where another process may write it.
+    pub(crate) follower: Option<Mutex<Follower>>,
+    pub(crate) counters: Counters,
+    pub(crate) failures: Failures,
+}
+
+impl Shared {
+    pub(crate) fn new(directory: Directory, version: Version) -> Arc<Self> {
+        Self::with_follower(directory, version, None)
+    }
+
+    /// What a reader of an archive that another process may write begins with.
+    pub(crate) fn open(storage: &Arc<dyn Storage>, path: &Path) -> Result<Arc<Self>, Error> {
+        let (directory, follower, version) = Follower::open(storage, path)?;
+        Ok(Self::with_follower(directory, version, Some(follower)))
+    }
+
+    fn with_follower(directory: Directory, version: Version, follower: Option<Follower>) -> Arc<Self> {
+        Arc::new(Self {
+            directory,
+            version: RwLock::new(Arc::new(version)),
+            installed: AtomicU64::new(0),
+            changed: Condvar::new(),
+            waiting: Mutex::default(),
+            follower: follower.map(Mutex::new),
+            counters: Counters::default(),
+            failures: Failures::default(),
+        })
+    }
+
+    /// Lets readers see a version.
+    pub(crate) fn install(&self, version: Version) {
+        *self.version.write() = Arc::new(version);
+        self.installed.fetch_add(1, Ordering::Release);
+        // Between the look and the wait of a reader there must be no gap.
+        drop(self.waiting.lock());
+        self.changed.notify_all();
+    }
+
+    /// Whether files may be gone because a writer of another process replaced them since.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.follower.as_ref().is_some_and(|follower| !follower.lock().is_current().unwrap_or(true))
+    }
+
+    /// Brings what this process sees to what the archive is now.
+    pub(crate) fn follow(&self) -> Result<(), Error> {
+        let Some(follower) = &self.follower else { return Ok(()) };
+        let mut follower = follower.lock();
+        if let Some(version) = follower.refresh(&self.version())? {
+            self.install(version);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn version(&self) -> Arc<Version> {
+        Arc::clone(&self.version.read())
+    }
+}
