@@ -30,7 +30,7 @@
 //!
 //! # How it fits
 //! The engine feeds one [`Batch`] per block and gets the [`Root`] and an [`Undo`]. The tree knows hashes only:
-//! whoever asks for a proof brings the keys and values. For snapshots it tells which rows of nodes [`Changed`], and a
+//! whoever asks for a proof brings the keys and values. For snapshots it tells which rows of nodes [`DirtyKeys`], and a
 //! [`PartialTree`] of what was kept proves as the tree did. There are no files, no clock and no I/O in here.
 //!
 //! # How it works
@@ -45,42 +45,26 @@
 //! - The root depends on the keys and values alone: not on order, batches, threads, backend or options.
 //! - The cost of a batch is proportional to its changes and not to the tree, growth aside; growth is spread
 //!   over the subtrees, which add their levels at different sizes.
-//! - Unsafe code is in `arena` (memory, prefetch) and the folder `simd` (lanes) and nowhere else.
+//! - Unsafe code is in `memory/arena.rs` (memory, prefetch) and the folder `hash/simd` (lanes) and nowhere else.
 #![deny(unsafe_code)]
 
-mod arena;
-mod batch;
-mod compact;
-mod compress;
-mod crew;
-mod decoding;
-mod encoding;
 mod hash;
-mod heap;
-mod levels;
-mod load;
 pub mod measure;
+mod memory;
 mod options;
-mod partial;
-mod path;
 mod proof;
-mod simd;
-mod snapshot;
-mod subtree;
-mod tile;
 mod tree;
-mod undo;
-mod worker;
+mod update;
 
-pub use batch::Batch;
-pub use encoding::proof_spec;
+pub use hash::simd::HashBackend;
 pub use hash::{DOMAIN_LEN_MAX, KeyHash, Root, tree_key, tree_value, value_hash};
-pub use load::{LeafHasher, Loader};
 pub use options::{HugePages, Options, Parallelism, Prefetch, RadixShape, SubtreeRoots};
-pub use partial::PartialTree;
-pub use path::{Neighbour, Path, PathProof};
+pub use proof::ics23::proof_spec;
+pub use proof::partial::PartialTree;
+pub use proof::path::{Neighbour, Path, PathProof};
 pub use proof::{BatchProof, Entry, Proof, ProofError};
-pub use simd::HashBackend;
-pub use snapshot::{Changed, Node};
+pub use tree::batch::Batch;
+pub use tree::dirty_keys::{DirtyKeys, Node};
+pub use tree::loader::{LeafHasher, Loader};
+pub use tree::undo::Undo;
 pub use tree::{HotTree, Memory};
-pub use undo::Undo;

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 pub use workload::{DOMAIN, Keys, key, mix, value};
 
-use crate::arena::{Line, Lines, Pool, prefetch};
+use crate::hash::Line;
+use crate::hash::simd::{LANES, Lanes};
+use crate::memory::arena::{Lines, Pool, prefetch};
 use crate::options::{HugePages, Options, Prefetch};
-use crate::simd::{LANES, Lanes};
 
 /// As many lines on their way as it takes to keep the memory busy; twice as many gave no more.
 const LINES_AHEAD: usize = 64;
@@ -142,7 +143,7 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simd::HashBackend;
+    use crate::hash::simd::HashBackend;
 
     #[test]
     fn the_work_is_done_and_the_same_on_every_backend() {

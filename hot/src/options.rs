@@ -3,7 +3,7 @@
 
 use std::num::NonZeroUsize;
 
-use crate::simd::HashBackend;
+use crate::hash::simd::HashBackend;
 
 /// How a tree works. The default is what was measured to be the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

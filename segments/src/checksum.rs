@@ -15,7 +15,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::bytes::u64_at;
-use crate::frame::PAGE_SIZE;
+
+/// The unit of reading and of checksums, in bytes: one page of the operating system.
+pub const PAGE_SIZE: usize = 4096;
 
 /// BLAKE3 of everything in a file before its footer: what the file *is*.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -10,20 +10,12 @@ use crate::step::BlockNumber;
 /// The longest key, in bytes. Two keys, with room for all else, fit a footer; a key and a value fit a page.
 pub const KEY_LEN_MAX: usize = 1024;
 
-/// The longest value that is kept inside its page, in bytes. A longer one goes to the overflow space.
-///
-/// A quarter of a page: entries of this size still fill pages to three quarters.
-pub const VALUE_INLINE_MAX: usize = 1024;
-
-/// The longest value, in bytes.
-pub const VALUE_LEN_MAX: u64 = 1 << 30;
-
 /// What a version holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
     /// The key was removed at this block.
     Deletion,
-    /// The value itself. A reader gives at most [`VALUE_INLINE_MAX`] bytes; a builder takes any length.
+    /// The value itself. A reader gives at most [`VALUE_INLINE_MAX`](crate::VALUE_INLINE_MAX) bytes; a builder takes any length.
     Inline(&'a [u8]),
     /// A value that lies outside its page, not yet decoded.
     Overflow(Blob<'a>),

@@ -10,13 +10,12 @@ use std::fmt;
 use std::io::Write;
 use std::str;
 
+pub use crate::checksum::PAGE_SIZE;
+
 use crate::bytes::{array32_at, u16_at, u32_at, u64_at};
 use crate::checksum::{Checksum, ContentHasher, Salt, crc64, is_sealed, seal};
 use crate::error::{Corruption, Error, Part, Reason};
 use crate::step::{Step, StepRange};
-
-/// The unit of reading and of checksums, in bytes: one page of the operating system.
-pub const PAGE_SIZE: usize = 4096;
 
 /// The first and the last eight bytes of every file. The first is no ASCII; CR LF, the end-of-file byte and LF show
 /// damage by text-mode transfer at once.

@@ -12,9 +12,16 @@ use std::ops::Range;
 
 use crate::bytes::{u32_at, u64_at};
 use crate::checksum::crc64;
-use crate::entry::{VALUE_INLINE_MAX, VALUE_LEN_MAX};
 use crate::error::{Corruption, Error, Part, Reason};
 use crate::frame::{FrameWriter, PAGE_SIZE};
+
+/// The longest value that is kept inside its page, in bytes. A longer one goes to the overflow space.
+///
+/// A quarter of a page: entries of this size still fill pages to three quarters.
+pub const VALUE_INLINE_MAX: usize = 1024;
+
+/// The longest value, in bytes.
+pub const VALUE_LEN_MAX: u64 = 1 << 30;
 
 /// A run is written once it has this many bytes: what a builder holds of large values, besides the largest one.
 pub const RUN_LEN: usize = 8 << 20;

@@ -18,9 +18,10 @@ use std::cmp::Ordering;
 use std::hint::black_box;
 
 use crate::bytes::{shared_len, take_varint, u16_at, u64_at, unzigzag};
-use crate::entry::{KEY_LEN_MAX, VALUE_INLINE_MAX};
+use crate::entry::KEY_LEN_MAX;
 use crate::error::{Corruption, Error, Part, Reason};
 use crate::frame::PAGE_SIZE;
+use crate::overflow::VALUE_INLINE_MAX;
 use crate::overflow::{OVERFLOW_REF_LEN, OverflowRef};
 use crate::step::BlockNumber;
 

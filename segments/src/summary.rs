@@ -2,8 +2,9 @@
 
 use crate::bytes::{u16_at, u64_at};
 use crate::codec::Encoding;
-use crate::entry::{KEY_LEN_MAX, VALUE_INLINE_MAX, VALUE_LEN_MAX};
+use crate::entry::KEY_LEN_MAX;
 use crate::frame::{FileSummary, PAYLOAD_LEN_MAX};
+use crate::overflow::{VALUE_INLINE_MAX, VALUE_LEN_MAX};
 use crate::span::PAGE_ENTRIES_MAX;
 use crate::step::{BlockNumber, StepRange};
 

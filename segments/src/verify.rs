@@ -3,9 +3,10 @@
 use crate::bytes::u16_at;
 use crate::checksum::is_sealed;
 use crate::codec::PageBuf;
-use crate::entry::{KEY_LEN_MAX, VALUE_INLINE_MAX};
+use crate::entry::KEY_LEN_MAX;
 use crate::error::{Corruption, Error, Part, Reason};
 use crate::frame::{Frame, Kind, PAGE_SIZE};
+use crate::overflow::VALUE_INLINE_MAX;
 use crate::page::{PAGE_HEADER_LEN, Page, STORED_LEN_AT, Stored, damaged};
 use crate::segment::Segment;
 use crate::step::BlockNumber;

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use icecore_hot::{Batch, Changed, HotTree, KeyHash, Parallelism, Root, Undo, value_hash};
+use icecore_hot::{Batch, DirtyKeys, HotTree, KeyHash, Parallelism, Root, Undo, value_hash};
 use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
@@ -31,7 +31,7 @@ pub(crate) struct LiveTree {
     /// The newest blocks, oldest first, at most a reorg window of them.
     window: VecDeque<Applied>,
     /// With snapshots: what the blocks before the window changed since the last snapshot among them.
-    older: Changed,
+    older: DirtyKeys,
 }
 
 /// A block in the tree.
@@ -43,7 +43,7 @@ struct Applied {
 
 impl LiveTree {
     fn new(tree: HotTree) -> Self {
-        Self { tree, window: VecDeque::new(), older: Changed::new() }
+        Self { tree, window: VecDeque::new(), older: DirtyKeys::new() }
     }
 
     /// Applies a block that follows `previous`, its changes ordered by domain and key. Returns what it writes among the
@@ -113,7 +113,7 @@ impl LiveTree {
     fn for_each_row(&self, mut visit: impl FnMut(NodeKey, NodeValue)) {
         let newest = self.window.len() - 1;
         let last = self.window.iter().take(newest).rposition(|applied| applied.is_snapshot);
-        let mut changed = if last.is_some() { Changed::new() } else { self.older.clone() };
+        let mut changed = if last.is_some() { DirtyKeys::new() } else { self.older.clone() };
         for applied in self.window.iter().skip(last.map_or(0, |last| last + 1)) {
             changed.add(&applied.undo);
         }

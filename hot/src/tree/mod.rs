@@ -1,20 +1,26 @@
 //! The tree: the one mutating entry point, the split between workers, and the levels above the subtrees.
 
+pub(crate) mod batch;
+pub(crate) mod dirty_keys;
+pub(crate) mod loader;
+pub(crate) mod prove;
+pub(crate) mod undo;
+
 use std::sync::Arc;
 
-use crate::arena::{Line, Lines, Pool};
-use crate::batch::Batch;
-use crate::crew::Crew;
-use crate::hash::{KeyHash, Root, prefix};
-use crate::heap::Heap;
-use crate::levels::{Heaps, Levels};
-use crate::load::Stage;
+use crate::hash::Line;
+use crate::hash::simd::{HashBackend, LANES, Lanes};
+use crate::hash::{Root, prefix};
+use crate::memory::arena::{Lines, Pool};
+use crate::memory::heap::Heap;
+use crate::memory::stage::Stage;
+use crate::memory::subtree::Subtree;
 use crate::options::Options;
-use crate::path::PathProof;
-use crate::simd::{HashBackend, LANES, Lanes};
-use crate::subtree::Subtree;
-use crate::undo::{Spares, Undo};
-use crate::worker::{Means, Rec, Worker, subtree_of};
+use crate::tree::batch::Batch;
+use crate::tree::undo::{Spares, Undo};
+use crate::update::dirty_nodes::{DirtyNodes, Heaps};
+use crate::update::pool::WorkerPool;
+use crate::update::worker::{Rec, Worker, WorkerConfig, subtree_of};
 
 /// The most changes of a share, on average: sorted and placed together, they and what says where they are lie in the
 /// second cache.
@@ -31,7 +37,7 @@ const SHARES_PER_THREAD: usize = 16;
 pub struct HotTree {
     options: Options,
     pool: Arc<Pool>,
-    crew: Crew,
+    worker_pool: WorkerPool,
     subtrees: Vec<Subtree>,
     top: Heap,
     len: u64,
@@ -46,7 +52,7 @@ struct Scratch {
     changes: Lines,
     parts: Vec<Part>,
     workers: Vec<Worker>,
-    levels: Levels,
+    dirty_nodes: DirtyNodes,
 }
 
 /// A run of the changes, split by the worker that each goes to.
@@ -119,9 +125,9 @@ impl HotTree {
         let share = |i: usize| ((i as u64).reverse_bits() >> 11) as f64 / (1u64 << 53) as f64;
         let subtrees = (0..count).map(|i| Subtree::new(&pool, &options, share(i))).collect();
         let top = Heap::new(&pool, options.radix_shape, 0, bits);
-        let crew = Crew::new(options.parallelism);
+        let worker_pool = WorkerPool::new(options.parallelism);
         let (scratch, spares) = (Scratch::default(), Arc::default());
-        Self { options, pool, crew, subtrees, top, len: 0, scratch, spares }
+        Self { options, pool, worker_pool, subtrees, top, len: 0, scratch, spares }
     }
 
     /// The commitment to the present state.
@@ -190,14 +196,6 @@ impl HotTree {
         memory
     }
 
-    /// The path to a key, or, where it is absent, the paths to its neighbours.
-    ///
-    /// # Cost
-    /// One line per level, and the few hashes of one bucket. No lock, no other thread.
-    pub fn prove(&self, key: &KeyHash) -> PathProof {
-        crate::path::prove(self, key)
-    }
-
     pub(crate) fn subtrees(&self) -> &[Subtree] {
         &self.subtrees
     }
@@ -217,28 +215,28 @@ impl HotTree {
 
     /// Replaces the leaves of all subtrees: `stages[i]` holds those of subtree `i`, in the order they were given.
     pub(crate) fn fill(&mut self, stages: Vec<Stage>) {
-        let means = self.means();
+        let config = self.worker_config();
         // Not the workers of the scratch: their buffers would stay as large as a subtree.
         let mut workers: Vec<Worker> =
-            std::iter::repeat_with(Worker::default).take(self.crew.len()).collect();
+            std::iter::repeat_with(Worker::default).take(self.worker_pool.len()).collect();
         let items = self.subtrees.iter_mut().zip(stages).enumerate();
-        self.crew.for_each(&mut workers, items, |worker, (i, (subtree, stage))| {
+        self.worker_pool.for_each(&mut workers, items, |worker, (i, (subtree, stage))| {
             let leaves = stage.into_leaves();
             let index = |k: usize| u32::try_from(k).expect("a subtree has fewer than 2^32 leaves");
             let rec = |(k, leaf): (usize, &Line)| Rec { prefix: prefix(&leaf.halves[0]), index: index(k) };
             worker.recs.clear();
             worker.recs.extend(leaves.iter().enumerate().map(rec));
-            worker.sort(means.root_bits, &leaves);
+            worker.sort(config.root_bits, &leaves);
             worker.replaced.clear();
-            worker.run(means, std::slice::from_mut(subtree), i, &leaves);
+            worker.run(config, std::slice::from_mut(subtree), i, &leaves);
         });
         self.count(&workers);
         let all: Vec<u32> = (0..self.subtrees.len() as u32).collect();
-        self.lift(&all);
+        self.rehash(&all);
     }
 
-    fn means(&self) -> Means {
-        Means {
+    fn worker_config(&self) -> WorkerConfig {
+        WorkerConfig {
             lanes: Lanes::new(self.options.hash_backend),
             ahead: self.options.prefetch.distance(),
             root_bits: self.options.subtree_roots.bits(),
@@ -247,7 +245,7 @@ impl HotTree {
 
     /// Into how many shares a batch is split: a power of two, so that a share is a range of leading bits.
     fn shares(&self, changes: usize) -> usize {
-        let for_threads = match self.crew.len() {
+        let for_threads = match self.worker_pool.len() {
             1 => 1,
             threads => (threads * SHARES_PER_THREAD).min(changes / SHARE_LEN_MIN),
         };
@@ -267,21 +265,21 @@ impl HotTree {
         write: impl Fn(Lanes, usize, &mut [Line]) + Sync + Send,
     ) -> (Root, Undo) {
         let mut scratch = std::mem::take(&mut self.scratch);
-        let (shares, means) = (self.shares(len), self.means());
+        let (shares, config) = (self.shares(len), self.worker_config());
         if scratch.changes.len() < len {
             scratch.changes = Lines::default();
             scratch.changes = self.pool.lines(len.next_power_of_two());
         }
         // Hashed in runs of whole lanes: one, or as many as there would be shares for the threads.
-        let threads = self.crew.len();
+        let threads = self.worker_pool.len();
         let runs = if threads == 1 { 1 } else { shares.min(threads * SHARES_PER_THREAD) };
         let run_len = len.div_ceil(runs).max(1).next_multiple_of(LANES);
         scratch.parts.resize_with(len.div_ceil(run_len), Part::default);
         scratch.workers.resize_with(threads, Worker::default);
         let runs = scratch.changes[..len].chunks_mut(run_len).zip(&mut scratch.parts).enumerate();
-        self.crew.for_each(&mut scratch.workers, runs, |_, (i, (out, part))| {
-            write(means.lanes, i * run_len, out);
-            part.fill(means, shares, i * run_len, out);
+        self.worker_pool.for_each(&mut scratch.workers, runs, |_, (i, (out, part))| {
+            write(config.lanes, i * run_len, out);
+            part.fill(config, shares, i * run_len, out);
         });
         self.run(scratch, shares)
     }
@@ -289,19 +287,19 @@ impl HotTree {
     /// Applies the changes that lie in the scratch, split into `shares`.
     fn run(&mut self, mut scratch: Scratch, shares: usize) -> (Root, Undo) {
         let mut replaced = self.spares.take(shares);
-        let means = self.means();
+        let config = self.worker_config();
         let per_share = self.subtrees.len() / shares;
         let (changes, parts) = (&scratch.changes, &scratch.parts);
         scratch.workers.iter_mut().for_each(Worker::begin);
         let items = self.subtrees.chunks_mut(per_share).zip(&mut replaced).enumerate();
-        self.crew.for_each(&mut scratch.workers, items, |worker, (i, (subtrees, replaced))| {
+        self.worker_pool.for_each(&mut scratch.workers, items, |worker, (i, (subtrees, replaced))| {
             worker.recs.clear();
             for part in parts {
                 worker.recs.extend_from_slice(&part.shares[i]);
             }
             worker.sort(shares.trailing_zeros(), changes);
             std::mem::swap(&mut worker.replaced, replaced);
-            worker.run(means, subtrees, i * per_share, changes);
+            worker.run(config, subtrees, i * per_share, changes);
             std::mem::swap(&mut worker.replaced, replaced);
         });
         self.count(&scratch.workers);
@@ -309,34 +307,34 @@ impl HotTree {
             scratch.workers.iter().flat_map(|worker| &worker.touched).copied().collect();
         touched.sort_unstable();
         self.scratch = scratch;
-        self.lift(&touched);
+        self.rehash(&touched);
         (self.root(), Undo { replaced, spares: Arc::clone(&self.spares) })
     }
 
     /// Brings the levels above the given subtrees, ascending, up to date.
-    fn lift(&mut self, touched: &[u32]) {
+    fn rehash(&mut self, touched: &[u32]) {
         let (count, bits) = (self.subtrees.len(), self.options.subtree_roots.bits());
         for &subtree in touched {
             let node = count + subtree as usize;
             self.top.set(node, self.subtrees[subtree as usize].root());
-            self.scratch.levels.mark(0, bits, node);
+            self.scratch.dirty_nodes.mark(0, bits, node);
         }
-        let means = self.means();
+        let config = self.worker_config();
         let mut top = Top { heap: &mut self.top, subtrees: &self.subtrees };
-        self.scratch.levels.lift(means.lanes, 0, &mut top);
+        self.scratch.dirty_nodes.rehash(config.lanes, 0, &mut top);
     }
 }
 
 impl Part {
     /// Sorts hashed changes, the first of which is number `from`, by the share that each goes to.
-    fn fill(&mut self, means: Means, shares: usize, from: usize, changes: &[Line]) {
+    fn fill(&mut self, config: WorkerConfig, shares: usize, from: usize, changes: &[Line]) {
         self.shares.iter_mut().for_each(Vec::clear);
         self.shares.resize_with(shares, Vec::new);
-        let shift = means.root_bits - shares.trailing_zeros();
+        let shift = config.root_bits - shares.trailing_zeros();
         for (i, change) in changes.iter().enumerate() {
             let index = u32::try_from(from + i).expect("a batch has fewer than 2^32 changes");
             let rec = Rec { prefix: prefix(&change.halves[0]), index };
-            self.shares[subtree_of(means, &rec) >> shift].push(rec);
+            self.shares[subtree_of(config, &rec) >> shift].push(rec);
         }
     }
 }

@@ -9,13 +9,13 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use crate::options::Parallelism;
 
 #[derive(Debug)]
-pub(crate) struct Crew {
+pub(crate) struct WorkerPool {
     parallelism: Parallelism,
     /// One thread fewer than take part; started when there first is something for them to do.
     helpers: OnceLock<rayon::ThreadPool>,
 }
 
-impl Crew {
+impl WorkerPool {
     pub(crate) fn new(parallelism: Parallelism) -> Self {
         Self { parallelism, helpers: OnceLock::new() }
     }
@@ -69,17 +69,17 @@ mod tests {
 
     use super::*;
 
-    fn crew(threads: usize) -> Crew {
-        Crew::new(NonZeroUsize::new(threads).map_or(Parallelism::Off, Parallelism::Threads))
+    fn worker_pool(threads: usize) -> WorkerPool {
+        WorkerPool::new(NonZeroUsize::new(threads).map_or(Parallelism::Off, Parallelism::Threads))
     }
 
     #[test]
     fn every_item_is_done_once() {
         for threads in 0..5 {
-            let crew = crew(threads);
+            let worker_pool = worker_pool(threads);
             for len in [0, 1, 2, 3, 1000] {
-                let mut done = vec![Vec::new(); crew.len()];
-                crew.for_each(&mut done, 0..len, Vec::push);
+                let mut done = vec![Vec::new(); worker_pool.len()];
+                worker_pool.for_each(&mut done, 0..len, Vec::push);
                 let mut done = done.concat();
                 done.sort_unstable();
                 assert!(done.into_iter().eq(0..len), "{threads} threads, {len} items");
@@ -92,7 +92,7 @@ mod tests {
         // Each of two items waits for the other, so one thread alone would wait for ever.
         let both = std::sync::Barrier::new(2);
         let mut done = [0, 0];
-        crew(2).for_each(&mut done, 0..2, |done, _| {
+        worker_pool(2).for_each(&mut done, 0..2, |done, _| {
             both.wait();
             *done += 1;
         });

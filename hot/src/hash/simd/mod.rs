@@ -11,8 +11,8 @@ mod neon;
 mod x86;
 
 use crate::KeyHash;
-use crate::arena::Line;
-use crate::compress::{CHUNK_END, CHUNK_START, IV, MIXES, ROOT, SCHEDULE, compress};
+use crate::hash::Line;
+use crate::hash::compress::{CHUNK_END, CHUNK_START, IV, MIXES, ROOT, SCHEDULE, compress};
 use crate::hash::{Hash, TAG, leaf};
 
 /// The most messages any backend takes at once; callers gather this many.

@@ -21,29 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memmap2::MmapMut;
 
-use crate::hash::{EMPTY, Hash};
+use crate::hash::Line;
 use crate::options::HugePages;
-
-/// One cache line: a sibling pair, or a leaf (key hash, leaf hash).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(C, align(64))]
-pub(crate) struct Line {
-    pub(crate) halves: [Hash; 2],
-}
-
-const _: () = assert!(size_of::<Line>() == 64 && align_of::<Line>() == 64);
-
-impl Line {
-    pub(crate) const ZERO: Self = Self { halves: [EMPTY; 2] };
-
-    pub(crate) fn bytes(&self) -> &[u8; 64] {
-        self.halves.as_flattened().first_chunk().expect("two halves of 32 bytes")
-    }
-
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8; 64] {
-        self.halves.as_flattened_mut().first_chunk_mut().expect("two halves of 32 bytes")
-    }
-}
 
 /// The size of a huge page on the systems that have them; maps start on such a border.
 const HUGE_BYTES: usize = 2 << 20;

@@ -1,7 +1,13 @@
 //! Proofs that need no tree: that a key has a value under a root, or that it has none.
 
+pub(crate) mod compact;
+pub(crate) mod decoding;
+pub(crate) mod ics23;
+pub(crate) mod partial;
+pub(crate) mod path;
+
 use crate::hash::{EMPTY, Hash, KeyHash, Root, bit, common_bits, inner, leaf, value_hash};
-use crate::path::{Neighbour, Path, PathProof};
+use crate::proof::path::{Neighbour, Path, PathProof};
 
 /// A key with its value, as a proof shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

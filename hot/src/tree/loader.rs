@@ -1,15 +1,13 @@
 //! Building a tree from a whole state at once.
 
-use std::sync::Arc;
-
-use crate::arena::{Line, Lines, Pool};
-use crate::batch::Batch;
+use crate::hash::Line;
+use crate::hash::simd::Lanes;
 use crate::hash::{EMPTY, leaf};
 use crate::hash::{KeyHash, prefix};
+use crate::memory::stage::Stage;
 use crate::options::Options;
-use crate::simd::Lanes;
-use crate::subtree::BLOCK;
 use crate::tree::HotTree;
+use crate::tree::batch::Batch;
 
 /// Changes that are hashed together: enough for the lanes, few enough for the first cache.
 const CHUNK: usize = 256;
@@ -66,34 +64,6 @@ impl LeafHasher {
         self.leaves.resize(from + self.waiting.len(), Line { halves: [EMPTY; 2] });
         self.waiting.hash(self.lanes, 0, &mut self.leaves[from..]);
         self.waiting.clear();
-    }
-}
-
-/// The leaves of one subtree, in the order they were given, in blocks of the pool that the subtrees are built
-/// from: what the stage gives back the tree takes, and loading needs little more than the tree itself.
-#[derive(Debug, Default)]
-pub(crate) struct Stage {
-    blocks: Vec<Lines>,
-    len: usize,
-}
-
-impl Stage {
-    fn push(&mut self, pool: &Arc<Pool>, leaf: Line) {
-        if self.len.is_multiple_of(BLOCK) {
-            self.blocks.push(pool.lines(BLOCK));
-        }
-        self.blocks[self.len / BLOCK][self.len % BLOCK] = leaf;
-        self.len += 1;
-    }
-
-    /// The leaves in a row; the blocks are given back one by one.
-    pub(crate) fn into_leaves(self) -> Vec<Line> {
-        let mut leaves = Vec::with_capacity(self.len);
-        for block in self.blocks {
-            let len = BLOCK.min(self.len - leaves.len());
-            leaves.extend_from_slice(&block[..len]);
-        }
-        leaves
     }
 }
 

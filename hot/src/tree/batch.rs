@@ -1,8 +1,8 @@
 //! The changes of a block, as raw bytes that are ready to be hashed 16 at a time.
 
-use crate::arena::Line;
+use crate::hash::Line;
+use crate::hash::simd::{LANES, Lanes};
 use crate::hash::{Hash, domain_len};
-use crate::simd::{LANES, Lanes};
 
 /// A message that is longer than one block: its line holds where it lies instead.
 const LONG: u8 = 0xff;
@@ -158,8 +158,8 @@ fn unpack(line: &Line) -> std::ops::Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::simd::HashBackend;
     use crate::hash::{KeyHash, leaf, value_hash};
-    use crate::simd::HashBackend;
 
     #[test]
     fn hashes_agree_with_one_at_a_time_at_every_length() {

@@ -3,12 +3,13 @@
 //! A worker owns its subtrees while it runs, so it takes no lock; and it owns its buffers for good, so from the
 //! second batch on it allocates nothing but what the subtrees grow by and what undo keeps.
 
-use crate::arena::{Line, prefetch};
+use crate::hash::Line;
+use crate::hash::simd::Lanes;
 use crate::hash::{EMPTY, prefix};
-use crate::levels::Levels;
-use crate::simd::Lanes;
-use crate::subtree::Subtree;
-use crate::tile::{Target, Tile};
+use crate::memory::arena::prefetch;
+use crate::memory::subtree::Subtree;
+use crate::update::bucket_hasher::{BucketHasher, Target};
+use crate::update::dirty_nodes::DirtyNodes;
 
 /// Buckets that are hashed together: enough to fill the lanes at every level, few enough for the second cache.
 const TILE_BUCKETS: usize = 512;
@@ -18,7 +19,7 @@ const GROUP_CHANGES: usize = 512;
 /// Fewer changes of a subtree than this are never worth building it anew.
 const MERGE_LEN_MIN: usize = 16;
 /// How much farther ahead entries are asked for than leaves, which cannot be asked for before their entry is there.
-pub(crate) const ENTRIES_AHEAD: usize = 4;
+pub(crate) const ENTRIES_PER_LEAF_DISTANCE: usize = 4;
 /// How many bits one pass of the sort looks at.
 const RADIX_BITS: u32 = 11;
 /// Below this many changes a comparison sort is faster than the counters of two passes.
@@ -33,7 +34,7 @@ pub(crate) struct Rec {
 
 /// How a worker works; the same for all of a tree.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Means {
+pub(crate) struct WorkerConfig {
     pub(crate) lanes: Lanes,
     pub(crate) ahead: usize,
     /// Leading key hash bits that name a subtree.
@@ -48,8 +49,8 @@ pub(crate) struct Worker {
     pub(crate) recs: Vec<Rec>,
     sorting: Vec<Rec>,
     counters: Vec<u32>,
-    tile: Tile,
-    levels: Levels,
+    bucket_hasher: BucketHasher,
+    dirty_nodes: DirtyNodes,
     merged: Vec<Line>,
     /// For each change what it replaced, ascending by key hash: a buffer of the undo that is being made.
     pub(crate) replaced: Vec<Line>,
@@ -105,38 +106,44 @@ impl Worker {
     }
 
     /// Applies the sorted `recs` to the subtrees `first ..`.
-    pub(crate) fn run(&mut self, means: Means, subtrees: &mut [Subtree], first: usize, changes: &[Line]) {
+    pub(crate) fn run(
+        &mut self,
+        config: WorkerConfig,
+        subtrees: &mut [Subtree],
+        first: usize,
+        changes: &[Line],
+    ) {
         self.replaced.reserve(self.recs.len());
         let recs = std::mem::take(&mut self.recs);
         let mut done = 0;
         let mut group = 0;
         while done < recs.len() {
-            let subtree = subtree_of(means, &recs[done]) - first;
-            let end = done + run_len(&recs[done..], |rec| subtree_of(means, rec) - first <= subtree);
+            let subtree = subtree_of(config, &recs[done]) - first;
+            let end = done + run_len(&recs[done..], |rec| subtree_of(config, rec) - first <= subtree);
             let before = subtrees[subtree].len();
             if end - done >= MERGE_LEN_MIN && 2 * (end - done) > before {
-                self.merge(means, subtrees, subtree, &recs[done..end], changes);
+                self.merge(config, subtrees, subtree, &recs[done..end], changes);
                 group += subtrees[subtree].len();
             } else {
-                self.place(means, subtrees, (subtree, first), &recs, done..end, changes);
+                self.place(config, subtrees, (subtree, first), &recs, done..end, changes);
                 group += end - done;
             }
             self.added += subtrees[subtree].len() as isize - before as isize;
             self.touched.push((first + subtree) as u32);
             done = end;
             if group >= GROUP_CHANGES {
-                self.finish(means, subtrees);
+                self.finish(config, subtrees);
                 group = 0;
             }
         }
-        self.finish(means, subtrees);
+        self.finish(config, subtrees);
         self.recs = recs;
     }
 
     /// Places changes bucket by bucket.
     fn place(
         &mut self,
-        means: Means,
+        config: WorkerConfig,
         subtrees: &mut [Subtree],
         (subtree, first): (usize, usize),
         recs: &[Rec],
@@ -148,7 +155,7 @@ impl Worker {
             let bucket = subtrees[subtree].bucket_of(recs[at].prefix);
             let mut is_dirty = false;
             while at < range.end && subtrees[subtree].bucket_of(recs[at].prefix) == bucket {
-                look_ahead(means, subtrees, first, recs, at, changes);
+                prefetch_change(config, subtrees, first, recs, at, changes);
                 let change = &changes[recs[at].index as usize];
                 let is_last = recs.get(at + 1).is_none_or(|next| {
                     next.prefix != recs[at].prefix
@@ -165,23 +172,23 @@ impl Worker {
                 at += 1;
             }
             if is_dirty {
-                self.mark(means, subtrees, subtree, bucket);
+                self.mark(config, subtrees, subtree, bucket);
             }
         }
         let depth = subtrees[subtree].depth();
         if subtrees[subtree].depth_wanted() != depth {
-            self.flush(means, subtrees);
-            self.levels.forget(subtree, depth);
+            self.flush(config, subtrees);
+            self.dirty_nodes.forget(subtree, depth);
             let wanted = subtrees[subtree].depth_wanted();
             subtrees[subtree].relocate(wanted, 0);
-            self.mark_all(means, subtrees, subtree);
+            self.mark_all(config, subtrees, subtree);
         }
     }
 
     /// Merges changes that are many beside the leaves there are: the subtree is built anew.
     fn merge(
         &mut self,
-        means: Means,
+        config: WorkerConfig,
         subtrees: &mut [Subtree],
         subtree: usize,
         recs: &[Rec],
@@ -209,22 +216,22 @@ impl Worker {
         }
         merged.extend(leaves);
         subtrees[subtree].replace(&merged);
-        self.mark_all(means, subtrees, subtree);
+        self.mark_all(config, subtrees, subtree);
         self.merged = merged;
     }
 
-    fn mark_all(&mut self, means: Means, subtrees: &mut [Subtree], subtree: usize) {
+    fn mark_all(&mut self, config: WorkerConfig, subtrees: &mut [Subtree], subtree: usize) {
         for bucket in 0..subtrees[subtree].bucket_count() {
-            self.mark(means, subtrees, subtree, bucket);
+            self.mark(config, subtrees, subtree, bucket);
         }
     }
 
     /// Queues a bucket whose leaves changed, and everything above it.
     #[inline]
-    fn mark(&mut self, means: Means, subtrees: &mut [Subtree], at: usize, bucket: usize) {
+    fn mark(&mut self, config: WorkerConfig, subtrees: &mut [Subtree], at: usize, bucket: usize) {
         let subtree = &mut subtrees[at];
         let node = subtree.node_of(bucket);
-        self.levels.mark(at, subtree.depth(), node);
+        self.dirty_nodes.mark(at, subtree.depth(), node);
         match subtree.leaves(bucket) {
             [] => subtree.heap_mut().set(node, &EMPTY),
             [leaf] => {
@@ -233,9 +240,9 @@ impl Worker {
             }
             leaves => {
                 let target = Target { subtree: at as u32, node: node as u32 };
-                self.tile.push(target, leaves, subtree.bucket_depth());
-                if self.tile.len() == TILE_BUCKETS {
-                    self.flush(means, subtrees);
+                self.bucket_hasher.push(target, leaves, subtree.bucket_depth());
+                if self.bucket_hasher.len() == TILE_BUCKETS {
+                    self.flush(config, subtrees);
                 }
             }
         }
@@ -247,22 +254,22 @@ impl Worker {
             + (self.merged.capacity() + self.replaced.capacity()) * size_of::<Line>()
     }
 
-    fn flush(&mut self, means: Means, subtrees: &mut [Subtree]) {
-        self.tile.flush(means.lanes, |Target { subtree, node }, hash| {
+    fn flush(&mut self, config: WorkerConfig, subtrees: &mut [Subtree]) {
+        self.bucket_hasher.flush(config.lanes, |Target { subtree, node }, hash| {
             subtrees[subtree as usize].heap_mut().set(node as usize, hash);
         });
     }
 
-    fn finish(&mut self, means: Means, subtrees: &mut [Subtree]) {
-        self.flush(means, subtrees);
-        self.levels.lift(means.lanes, means.ahead, subtrees);
+    fn finish(&mut self, config: WorkerConfig, subtrees: &mut [Subtree]) {
+        self.flush(config, subtrees);
+        self.dirty_nodes.rehash(config.lanes, config.ahead, subtrees);
     }
 }
 
 #[inline]
-pub(crate) fn subtree_of(means: Means, rec: &Rec) -> usize {
+pub(crate) fn subtree_of(config: WorkerConfig, rec: &Rec) -> usize {
     // Two shifts, because a shift by all 64 bits is not one.
-    (rec.prefix >> 1 >> (63 - means.root_bits)) as usize
+    (rec.prefix >> 1 >> (63 - config.root_bits)) as usize
 }
 
 /// How many of the first records pass, where none passes after one that does not. Looks no farther than twice as
@@ -278,16 +285,23 @@ fn run_len(recs: &[Rec], pass: impl Fn(&Rec) -> bool) -> usize {
 /// Asks for what the changes after `at` will touch: first the entry, which says where the leaves are, and
 /// when that has come the leaves.
 #[inline]
-fn look_ahead(means: Means, subtrees: &[Subtree], first: usize, recs: &[Rec], at: usize, changes: &[Line]) {
-    if means.ahead == 0 {
+fn prefetch_change(
+    config: WorkerConfig,
+    subtrees: &[Subtree],
+    first: usize,
+    recs: &[Rec],
+    at: usize,
+    changes: &[Line],
+) {
+    if config.ahead == 0 {
         return;
     }
-    if let Some(far) = recs.get(at + ENTRIES_AHEAD * means.ahead) {
+    if let Some(far) = recs.get(at + ENTRIES_PER_LEAF_DISTANCE * config.ahead) {
         prefetch(changes, far.index as usize);
-        subtrees[subtree_of(means, far) - first].prefetch_entry(far.prefix);
+        subtrees[subtree_of(config, far) - first].prefetch_entry(far.prefix);
     }
-    if let Some(near) = recs.get(at + means.ahead) {
-        subtrees[subtree_of(means, near) - first].prefetch_leaves(near.prefix);
+    if let Some(near) = recs.get(at + config.ahead) {
+        subtrees[subtree_of(config, near) - first].prefetch_leaves(near.prefix);
     }
 }
 

@@ -4,7 +4,7 @@
 //! must cover the tree: then the root follows from them, and whoever knows the root knows whether they are right.
 
 use crate::hash::{EMPTY, Hash, KeyHash, Root, bit, inner, leaf};
-use crate::path::{Neighbour, Path, PathProof};
+use crate::proof::path::{Neighbour, Path, PathProof};
 
 /// One part: a leaf, or a whole subtree of two leaves at least.
 #[derive(Clone, Debug)]

@@ -17,6 +17,9 @@
 //! up to 52 bytes in a domain with a name of up to 11 fit one block. A tree value is `0x01` and the value,
 //! because ICS23 refuses empty values.
 
+pub(crate) mod compress;
+pub(crate) mod simd;
+
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -173,6 +176,27 @@ impl fmt::Display for KeyHash {
 impl fmt::Debug for KeyHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         hex(&self.0, f)
+    }
+}
+
+/// One cache line: a sibling pair, or a leaf (key hash, leaf hash).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Line {
+    pub(crate) halves: [Hash; 2],
+}
+
+const _: () = assert!(size_of::<Line>() == 64 && align_of::<Line>() == 64);
+
+impl Line {
+    pub(crate) const ZERO: Self = Self { halves: [EMPTY; 2] };
+
+    pub(crate) fn bytes(&self) -> &[u8; 64] {
+        self.halves.as_flattened().first_chunk().expect("two halves of 32 bytes")
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8; 64] {
+        self.halves.as_flattened_mut().first_chunk_mut().expect("two halves of 32 bytes")
     }
 }
 

@@ -1,10 +1,10 @@
 //! The nodes of the heaps whose children changed, hashed level by level from the deepest up.
 
-use crate::arena::Line;
+use crate::hash::Line;
+use crate::hash::simd::{LANES, Lanes};
 use crate::hash::{EMPTY, Hash};
-use crate::heap::Heap;
-use crate::simd::{LANES, Lanes};
-use crate::subtree::Subtree;
+use crate::memory::heap::Heap;
+use crate::memory::subtree::Subtree;
 
 /// The distance of [`Prefetch`](crate::Prefetch) is told in changes, of which each touches some lines.
 const LINES_PER_CHANGE: usize = 3;
@@ -18,7 +18,7 @@ struct Dirty {
 
 /// Dirty nodes by level. Level `l` holds the nodes `2^(l-1) .. 2^l`.
 #[derive(Debug, Default)]
-pub(crate) struct Levels {
+pub(crate) struct DirtyNodes {
     lists: Vec<Vec<Dirty>>,
 }
 
@@ -70,7 +70,7 @@ fn lone<H: Heaps + ?Sized>(heaps: &H, heap: usize, node: usize) -> Option<Hash> 
     }
 }
 
-impl Levels {
+impl DirtyNodes {
     /// Marks the parent of a node at the bottom of a heap of `depth` levels. Marks of one heap must come in
     /// ascending order: a node that is marked twice in a row is hashed once.
     #[inline]
@@ -94,7 +94,7 @@ impl Levels {
     }
 
     /// Computes everything above the marks and forgets them.
-    pub(crate) fn lift<H: Heaps + ?Sized>(&mut self, lanes: Lanes, ahead: usize, heaps: &mut H) {
+    pub(crate) fn rehash<H: Heaps + ?Sized>(&mut self, lanes: Lanes, ahead: usize, heaps: &mut H) {
         for level in (1..self.lists.len()).rev() {
             let mut list = std::mem::take(&mut self.lists[level]);
             let mut waiting = [Dirty { heap: 0, node: 0 }; LANES];

@@ -3,20 +3,20 @@
 //! A row is a depth, counted in key hash bits from the root. Which nodes a row has follows from the leaves alone and
 //! not from how the tree keeps them: a node may lie above the subtrees, in a heap, or inside a bucket.
 //!
-//! The engine gathers a [`Changed`] from the [`Undo`] of each block and, when a snapshot is due, asks
+//! The engine gathers a [`DirtyKeys`] from the [`Undo`] of each block and, when a snapshot is due, asks
 //! [`HotTree::changed_nodes`] for what to keep. [`PartialTree`](crate::PartialTree) makes proofs of what was kept.
 
 use std::ops::Range;
 
-use crate::arena::Line;
-use crate::batch::Batch;
+use crate::hash::Line;
 use crate::hash::{EMPTY, Hash, KeyHash, common_bits, leaf, prefix};
-use crate::heap::Heap;
-use crate::path::root_of;
-use crate::subtree::Subtree;
+use crate::memory::heap::Heap;
+use crate::memory::subtree::Subtree;
+use crate::proof::path::root_of;
 use crate::tree::HotTree;
-use crate::undo::Undo;
-use crate::worker::ENTRIES_AHEAD;
+use crate::tree::batch::Batch;
+use crate::tree::undo::Undo;
+use crate::update::worker::ENTRIES_PER_LEAF_DISTANCE;
 
 /// What is at one place of the tree: below it are all leaves whose key hashes begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub enum Node {
 /// # Cost
 /// 64 bytes for each key of each batch; keys that come again are thrown out now and then.
 #[derive(Clone, Debug, Default)]
-pub struct Changed {
+pub struct DirtyKeys {
     /// Key hash, former leaf hash. Of lines with one key the first counts.
     former: Vec<Line>,
     /// How many were left when keys that came again were last thrown out.
@@ -42,9 +42,9 @@ pub struct Changed {
 }
 
 /// Below this many lines it is not worth looking for keys that came again.
-const SETTLE_LEN_MIN: usize = 1 << 12;
+const DEDUP_LEN_MIN: usize = 1 << 12;
 
-impl Changed {
+impl DirtyKeys {
     /// No key.
     pub fn new() -> Self {
         Self::default()
@@ -59,8 +59,8 @@ impl Changed {
     /// Adds what a batch replaced. Batches come in the order they were applied.
     pub fn add(&mut self, undo: &Undo) {
         undo.replaced.iter().for_each(|run| self.former.extend_from_slice(run));
-        if self.former.len() > SETTLE_LEN_MIN.max(2 * self.distinct) {
-            self.settle();
+        if self.former.len() > DEDUP_LEN_MIN.max(2 * self.distinct) {
+            self.dedup();
         }
     }
 
@@ -71,7 +71,7 @@ impl Changed {
     }
 
     /// Orders the lines by key and keeps the first of each.
-    fn settle(&mut self) {
+    fn dedup(&mut self) {
         // Stable, and fast on what it is given: a few runs in order.
         self.former.sort_by(|a, b| a.halves[0].cmp(&b.halves[0]));
         self.former.dedup_by(|later, first| later.halves[0] == first.halves[0]);
@@ -147,11 +147,11 @@ impl HotTree {
     /// What is visited follows from the two states alone.
     pub fn changed_nodes(
         &self,
-        changed: &mut Changed,
+        changed: &mut DirtyKeys,
         spacing: usize,
         mut visit: impl FnMut(usize, &KeyHash, Option<[u8; 32]>),
     ) {
-        changed.settle();
+        changed.dedup();
         let changes = self.differing(changed);
         if changes.is_empty() {
             return visit(0, &KeyHash(EMPTY), (self.len() >= 2).then_some(self.root().0));
@@ -164,7 +164,11 @@ impl HotTree {
             for at in 0..groups.len() {
                 if ahead > 0 {
                     let head_at = |at: usize| groups.get(at).map(|group| prefix(&changes[group.start].key));
-                    self.prefetch_node(depth, head_at(at + ENTRIES_AHEAD * ahead), head_at(at + ahead));
+                    self.prefetch_node(
+                        depth,
+                        head_at(at + ENTRIES_PER_LEAF_DISTANCE * ahead),
+                        head_at(at + ahead),
+                    );
                 }
                 let group = groups[at].clone();
                 let first = KeyHash(changes[group.start].key);
@@ -183,13 +187,13 @@ impl HotTree {
     }
 
     /// The keys whose leaf is another one than before.
-    fn differing(&self, changed: &Changed) -> Vec<Change> {
+    fn differing(&self, changed: &DirtyKeys) -> Vec<Change> {
         let ahead = self.options().prefetch.distance();
         let mut changes: Vec<Change> = Vec::with_capacity(changed.former.len());
         for (at, line) in changed.former.iter().enumerate() {
             if ahead > 0 {
                 let head_at = |at: usize| changed.former.get(at).map(|line| prefix(&line.halves[0]));
-                self.prefetch_leaf(head_at(at + ENTRIES_AHEAD * ahead), head_at(at + ahead));
+                self.prefetch_leaf(head_at(at + ENTRIES_PER_LEAF_DISTANCE * ahead), head_at(at + ahead));
             }
             let [key, former] = line.halves;
             let leaf = self.leaf(&key);

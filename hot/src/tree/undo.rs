@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::arena::Line;
+use crate::hash::Line;
 
 /// What one batch replaced: the former leaf of every key that it changed.
 ///

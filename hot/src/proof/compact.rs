@@ -12,7 +12,7 @@
 //! left one and are left out. As in the ICS23 encoding, every proof has exactly one form.
 
 use crate::hash::EMPTY;
-use crate::path::Path;
+use crate::proof::path::Path;
 use crate::proof::{Entry, Kind, PATH_LEN_MAX, Proof, ProofError, Witness};
 
 impl Proof {

@@ -13,9 +13,9 @@ use std::collections::HashSet;
 use ics23::HashOp;
 use prost::Message as _;
 
-use crate::encoding::leaf_op;
 use crate::hash::{KeyHash, bit};
-use crate::path::Path;
+use crate::proof::ics23::leaf_op;
+use crate::proof::path::Path;
 use crate::proof::{BatchProof, Entry, Kind, PATH_LEN_MAX, Proof, ProofError, Witness};
 
 impl Proof {

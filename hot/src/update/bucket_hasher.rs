@@ -4,9 +4,9 @@
 //! two children, filed under its level; the deepest level is hashed first, and each hash is written to the half
 //! of the parent's line where it belongs. Leaves are written there from the start.
 
-use crate::arena::Line;
+use crate::hash::Line;
+use crate::hash::simd::Lanes;
 use crate::hash::{EMPTY, Hash, bit};
-use crate::simd::Lanes;
 
 /// The longest bucket that is filed without branches.
 const SHORT_MAX: usize = 16;
@@ -15,7 +15,7 @@ const LEVELS_SHORT: u32 = 32;
 
 /// The inner nodes of the buckets that wait to be hashed.
 #[derive(Debug, Default)]
-pub(crate) struct Tile {
+pub(crate) struct BucketHasher {
     levels: Vec<Level>,
     /// For each bucket whose root waits: where it goes.
     targets: Vec<Target>,
@@ -56,7 +56,7 @@ struct Level {
     parents: Vec<u32>,
 }
 
-impl Tile {
+impl BucketHasher {
     /// The number of buckets that wait.
     pub(crate) fn len(&self) -> usize {
         self.targets.len()

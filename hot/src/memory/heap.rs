@@ -14,8 +14,9 @@
 
 use std::sync::Arc;
 
-use crate::arena::{Line, Lines, Pool, prefetch};
 use crate::hash::Hash;
+use crate::hash::Line;
+use crate::memory::arena::{Lines, Pool, prefetch};
 use crate::options::RadixShape;
 
 /// The deepest heap: lines are counted in 32 bits.

@@ -22,9 +22,10 @@
 
 use std::sync::Arc;
 
-use crate::arena::{Bucket, Entries, Line, Lines, Pool, prefetch, prefetch_element};
+use crate::hash::Line;
 use crate::hash::{EMPTY, Hash, prefix};
-use crate::heap::Heap;
+use crate::memory::arena::{Bucket, Entries, Lines, Pool, prefetch, prefetch_element};
+use crate::memory::heap::Heap;
 use crate::options::{Options, RadixShape};
 
 /// Leaves per bucket at which the first subtree grows; the last one at twice as many, see [`Subtree::new`].
