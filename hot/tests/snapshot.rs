@@ -6,7 +6,7 @@ mod tree;
 use std::collections::BTreeMap;
 
 use icecore_hot::{
-    Batch, Changed, HotTree, KeyHash, Loader, Node, Options, PartialTree, SubtreeRoots, tree_value,
+    Batch, DirtyKeys, HotTree, KeyHash, Loader, Node, Options, PartialTree, SubtreeRoots, tree_value,
     value_hash,
 };
 use proptest::prelude::*;
@@ -125,7 +125,7 @@ proptest! {
         let (mut model, mut kept) = (Model::default(), BTreeMap::new());
         for blocks in snapshots {
             let before = kept.clone();
-            let mut changed = Changed::new();
+            let mut changed = DirtyKeys::new();
             for block in blocks {
                 changed.add(&apply(&mut tree, &mut model, &block));
             }
@@ -153,7 +153,7 @@ fn a_key_that_was_written_in_vain_is_no_change() {
     let mut model = Model::default();
     let mut tree = HotTree::new(options(3));
     apply(&mut tree, &mut model, &(0..20).map(|key| (key, Some(0))).collect::<Vec<_>>());
-    let mut changed = Changed::new();
+    let mut changed = DirtyKeys::new();
     // As a state that is read again tells it: written, and still of the value it had; deleted, and not there before.
     changed.add_key(KeyHash::of("d", &[3]), Some(&value_hash(&[0])));
     changed.add_key(KeyHash::of("d", &[200]), None);
