@@ -19,6 +19,7 @@ use crate::progress::Observer;
 use crate::reader::{Change, Reader, View};
 use crate::storage::Storage;
 use crate::storage::os::OsStorage;
+use crate::write::log_drop::LogDrop;
 use crate::write::recovery;
 use crate::write::writer::Core;
 
@@ -54,7 +55,8 @@ impl Archive {
     /// Opens an archive for writing: takes the lock, recovers what a crash left, removes what no manifest names.
     ///
     /// # Errors
-    /// [`Error::Locked`] when another writer has it; damage with file and place.
+    /// [`Error::Locked`] when another writer has it; damage with file and place. A way on from a damaged log is
+    /// [`OpenOptions::log_damage`].
     pub fn open(path: impl AsRef<Path>, open: OpenOptions) -> Result<Self, Error> {
         Self::open_with(Arc::new(OsStorage), path, open)
     }
@@ -82,6 +84,11 @@ impl Archive {
     /// What opening repaired: accessors that were missing or unreadable and were built again, by file name.
     pub fn repairs(&self) -> &[String] {
         &self.core.repairs
+    }
+
+    /// What opening gave up of a damaged log; only with [`LogDamage::DropAfter`](crate::LogDamage::DropAfter).
+    pub fn log_drop(&self) -> Option<&LogDrop> {
+        self.core.log_drop.as_ref()
     }
 
     /// Has work that starts by itself, which is to build the Merkle tree before the first block, tell `observer` how far it is.

@@ -193,6 +193,24 @@ pub enum Maintenance {
     EmitOnly,
 }
 
+/// What opening does about a write-ahead log that is damaged before its end. A torn tail, which an interrupted append leaves, is
+/// no damage: it is cut in either case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum LogDamage {
+    /// Fails with the file and the place of the damage, and changes nothing.
+    #[default]
+    Refuse,
+    /// Gives up the log from the damage on and continues from the last block before it; blocks in segments stay. The files
+    /// that are given up are kept beside the log as `<sequence>.wal.damaged`, and [`Archive::log_drop`](crate::Archive::log_drop)
+    /// reports what was dropped. The caller commits the dropped blocks again. An unwinding after the damage is given up too, so
+    /// blocks that it forgot may be there again.
+    ///
+    /// The last resort of an operator without a copy, for one opening: see what it would drop by
+    /// [`Reader::plan_log_drop`](crate::Reader::plan_log_drop) first.
+    DropAfter,
+}
+
 /// What is chosen at every opening of an archive for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenOptions {
@@ -200,6 +218,7 @@ pub struct OpenOptions {
     pub(crate) maintenance: Maintenance,
     pub(crate) merge_span_max: u64,
     pub(crate) parallelism: Parallelism,
+    pub(crate) log_damage: LogDamage,
 }
 
 impl Default for OpenOptions {
@@ -209,6 +228,7 @@ impl Default for OpenOptions {
             maintenance: Maintenance::default(),
             merge_span_max: u64::MAX,
             parallelism: Parallelism::Off,
+            log_damage: LogDamage::default(),
         }
     }
 }
@@ -240,6 +260,12 @@ impl OpenOptions {
     /// How many threads the Merkle tree may use.
     pub fn parallelism(mut self, parallelism: Parallelism) -> Self {
         self.parallelism = parallelism;
+        self
+    }
+
+    /// What to do about a damaged log.
+    pub fn log_damage(mut self, damage: LogDamage) -> Self {
+        self.log_damage = damage;
         self
     }
 

@@ -192,26 +192,8 @@ impl Checkpoint<'_> {
         Ok((self.copy_file(name)?, false))
     }
 
-    /// Copies the bytes that a file has now, durably.
     fn copy_file(&self, name: &Path) -> Result<u64, Error> {
-        let (source, target) = (self.source.join(name), self.copy.join(name));
-        let Some(file) = self.storage.open(&source)? else { return Err(Error::Missing { path: source }) };
-        let mut out = self.storage.create(&target)?;
-        let len = file.len()?;
-        let (mut buffer, mut at) = (vec![0; COPY_BUFFER], 0);
-        while at < len {
-            let part = buffer.len().min((len - at) as usize);
-            let read = file.read_at(at, &mut buffer[..part])?;
-            if read == 0 {
-                break;
-            }
-            let written = out.write_all(&buffer[..read]);
-            let operation = Operation::Write;
-            written.map_err(|source| Error::Io { operation, path: target.clone(), source })?;
-            at += read as u64;
-        }
-        out.sync()?;
-        Ok(at)
+        copy_file(&**self.storage, &self.source.join(name), &self.copy.join(name))
     }
 
     /// Lets go of what the manifest does not name, and makes the copy an archive.
@@ -276,6 +258,27 @@ impl Checkpoint<'_> {
         .settle()?;
         Ok(end.records_end)
     }
+}
+
+/// Copies the bytes that a file has now, durably.
+pub(crate) fn copy_file(storage: &dyn Storage, source: &Path, target: &Path) -> Result<u64, Error> {
+    let file = storage.open(source)?.ok_or_else(|| Error::Missing { path: source.to_owned() })?;
+    let mut out = storage.create(target)?;
+    let len = file.len()?;
+    let (mut buffer, mut at) = (vec![0; COPY_BUFFER], 0);
+    while at < len {
+        let part = buffer.len().min((len - at) as usize);
+        let read = file.read_at(at, &mut buffer[..part])?;
+        if read == 0 {
+            break;
+        }
+        let written = out.write_all(&buffer[..read]);
+        let operation = Operation::Write;
+        written.map_err(|source| Error::Io { operation, path: target.to_owned(), source })?;
+        at += read as u64;
+    }
+    out.sync()?;
+    Ok(at)
 }
 
 /// Whether the files of a segment are those that its record names.

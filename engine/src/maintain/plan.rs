@@ -79,9 +79,10 @@ impl Reader {
     /// What [`Archive::merge`](crate::Archive::merge) would do now. Takes no lock and writes nothing.
     ///
     /// # Errors
-    /// [`Error::UnknownDomain`]; a damaged manifest or segment.
+    /// [`Error::UnknownDomain`]; a damaged manifest, log or segment, which keep a writer from it too.
     pub fn plan_merge(&self, options: &MergeOptions) -> Result<MergePlan, Error> {
         let (version, directory) = (self.shared.version(), &self.shared.directory);
+        version.check_head()?;
         let only = options.domain.as_deref().map(|name| directory.domain(name)).transpose()?;
         let emitted_to = self.manifest()?.emitted_to;
         let (from, span_max, room) = (Step(0), options.span_max, u64::MAX);
@@ -122,9 +123,10 @@ impl Reader {
     /// Reads what pruning would read, to count what would go.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] for a height that cannot be pruned to.
+    /// [`Error::OutOfRange`] for a height that cannot be pruned to; a damaged log, which keeps a writer from it too.
     pub fn plan_prune(&self, before: BlockNumber) -> Result<PrunePlan, Error> {
         let (version, directory) = (self.shared.version(), &self.shared.directory);
+        version.check_head()?;
         version.check(before)?;
         let (floor, _) = version.newest_root(before)?;
         let first = version.first.unwrap_or(floor);
@@ -158,9 +160,10 @@ impl Reader {
     /// What [`Archive::unwind`](crate::Archive::unwind) would do now. Takes no lock and writes nothing.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] for a height that cannot be gone back to.
+    /// [`Error::OutOfRange`] for a height that cannot be gone back to; a damaged log, which keeps a writer from it too.
     pub fn plan_unwind(&self, to: BlockNumber) -> Result<UnwindPlan, Error> {
         let (version, directory) = (self.shared.version(), &self.shared.directory);
+        version.check_head()?;
         version.check(to)?;
         let (to, _) = version.newest_root(to)?;
         let head = version.head.unwrap_or(to);
@@ -189,10 +192,11 @@ impl Reader {
     /// What [`Archive::reindex`](crate::Archive::reindex) would do now. Takes no lock and writes nothing.
     ///
     /// # Errors
-    /// [`Error::UnknownDomain`]; a damaged manifest or segment.
+    /// [`Error::UnknownDomain`]; a damaged manifest, log or segment, which keep a writer from it too.
     pub fn plan_reindex(&self, rule: ReindexRule, domain: Option<&str>) -> Result<Vec<ReindexPlan>, Error> {
-        let present = self.manifest()?.rule;
-        plan_jobs(&self.shared.directory, &self.shared.version(), present, rule, domain)
+        let version = self.shared.version();
+        version.check_head()?;
+        plan_jobs(&self.shared.directory, &version, self.manifest()?.rule, rule, domain)
     }
 
     fn manifest(&self) -> Result<Manifest, Error> {

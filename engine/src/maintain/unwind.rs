@@ -55,6 +55,17 @@ impl Core {
         Ok(())
     }
 
+    /// Takes the last step in segments back into memory where the block that let it go is gone with a damaged log: else the next
+    /// block might come into a step that is in segments.
+    pub(crate) fn take_back_incomplete_steps(&self) -> Result<(), Error> {
+        let emitted_to = self.state.lock().manifest.emitted_to;
+        let emitted = self.shared.directory.config.step_len.first_block(emitted_to);
+        match self.version().head {
+            Some(head) if head.saturating_add(1) < emitted => self.unwind(head, &()),
+            _ => Ok(()),
+        }
+    }
+
     fn unwind_memory(&self, to: BlockNumber) -> Result<(), Error> {
         let mut state = self.state.lock();
         state.check_poison()?;

@@ -21,6 +21,7 @@ use crate::reader::Shared;
 use crate::segment::live::{LiveFile, LiveSegment};
 use crate::storage::DirLock;
 use crate::wal::log::{Log, NextFile};
+use crate::write::log_drop::LogDrop;
 
 /// The writing side of an archive.
 pub(crate) struct Core {
@@ -31,6 +32,7 @@ pub(crate) struct Core {
     /// Notified after each commit and each emission.
     pub(crate) changed: Condvar,
     pub(crate) repairs: Vec<String>,
+    pub(crate) log_drop: Option<LogDrop>,
     #[expect(dead_code, reason = "held for its drop, which releases the lock")]
     pub(crate) lock: DirLock,
 }
