@@ -48,6 +48,8 @@ impl Archive {
         options: Options,
         open: OpenOptions,
     ) -> Result<Self, Error> {
+        // Before there is an archive that cannot be opened so.
+        open.check()?;
         recovery::create(&storage, path.as_ref(), options.into_config()?)?;
         Self::open_with(storage, path, open)
     }
@@ -55,7 +57,7 @@ impl Archive {
     /// Opens an archive for writing: takes the lock, recovers what a crash left, removes what no manifest names.
     ///
     /// # Errors
-    /// [`Error::Locked`] when another writer has it; damage with file and place. A way on from a damaged log is
+    /// [`Error::Locked`] when another writer has it; [`Error::Options`] for options that make no sense; damage with file and place. A way on from a damaged log is
     /// [`OpenOptions::log_damage`].
     pub fn open(path: impl AsRef<Path>, open: OpenOptions) -> Result<Self, Error> {
         Self::open_with(Arc::new(OsStorage), path, open)

@@ -141,6 +141,9 @@ pub enum Error {
         /// What there is.
         available: Available,
     },
+    /// The archive has no block yet, so it has no newest state.
+    #[error("the archive has no block")]
+    Empty,
     /// A block must be higher than the head.
     #[error("block {got} does not rise above the head {head}")]
     NotRising {
@@ -150,7 +153,7 @@ pub enum Error {
         got: BlockNumber,
     },
     /// A domain that was not declared when the archive was created.
-    #[error("unknown domain {name:?}, declared: {declared}")]
+    #[error("unknown domain '{}', declared: {declared}", name.escape_debug())]
     UnknownDomain {
         /// The name given.
         name: String,
@@ -355,7 +358,7 @@ impl Error {
                 ErrorKind::Environment
             }
             Self::Locked { .. } | Self::Busy { .. } => ErrorKind::Busy,
-            Self::OutOfRange { .. } => ErrorKind::OutOfRange,
+            Self::OutOfRange { .. } | Self::Empty => ErrorKind::OutOfRange,
             Self::NotRising { .. }
             | Self::UnknownDomain { .. }
             | Self::KeyLength { .. }

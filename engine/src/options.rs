@@ -88,13 +88,13 @@ impl Options {
             if domain.key_len.is_some_and(|len| !Domain::is_key_len(len)) {
                 return Err(Error::Options {
                     field: "domain",
-                    reason: format!("the keys of {:?} must have 1 to {KEY_LEN_MAX} bytes", domain.name),
+                    reason: format!("the keys of '{}' must have 1 to {KEY_LEN_MAX} bytes", domain.name),
                 });
             }
             if domains.iter().any(|known| known.name == domain.name) {
                 return Err(Error::Options {
                     field: "domain",
-                    reason: format!("{:?} is declared twice", domain.name),
+                    reason: format!("'{}' is declared twice", domain.name),
                 });
             }
             domains.push(domain);
@@ -267,6 +267,19 @@ impl OpenOptions {
     pub fn log_damage(mut self, damage: LogDamage) -> Self {
         self.log_damage = damage;
         self
+    }
+
+    /// Refuses options that make no sense.
+    ///
+    /// # Errors
+    /// [`Error::Options`].
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.durability {
+            Durability::Group { blocks: 0 } => {
+                Err(Error::Options { field: "durability", reason: "a group has at least 1 block".to_owned() })
+            }
+            Durability::Group { .. } | Durability::Block | Durability::Relaxed => Ok(()),
+        }
     }
 
     /// How accessors are checked and built.

@@ -273,11 +273,11 @@ impl Reader {
     /// The state at the head.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] before the first block.
+    /// [`Error::Empty`] before the first block.
     pub fn latest(&self) -> Result<View, Error> {
         let version = self.shared.version();
         version.check_head()?;
-        let at = version.head.unwrap_or(0);
+        let at = version.head.ok_or(Error::Empty)?;
         version.check(at)?;
         Ok(View { shared: Arc::clone(&self.shared), version, at })
     }

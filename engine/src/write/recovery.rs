@@ -72,6 +72,7 @@ pub(crate) fn open_for_writing(
     path: &Path,
     options: OpenOptions,
 ) -> Result<Core, Error> {
+    options.check()?;
     if storage.list(path)?.is_none() {
         return Err(Error::NotAnArchive { path: path.to_owned() });
     }
