@@ -98,6 +98,12 @@ impl Archive {
         self.core.state.lock().observer = observer;
     }
 
+    /// Whether writes are refused since a write or sync failed that leaves the disk in doubt. Reading goes on; opening the archive
+    /// again, when the cause is gone, ends it. As long as this is `false`, what failed can be tried again.
+    pub fn is_poisoned(&self) -> bool {
+        self.core.state.lock().is_poisoned()
+    }
+
     /// Begins the block at `height`, which must be above the head.
     ///
     /// # Errors

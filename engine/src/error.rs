@@ -225,6 +225,16 @@ pub enum Error {
         /// What to do about it.
         cause: ErrorKind,
     },
+    /// The log failed while it took a block. The block may be in the log, whole and durable, or not: opening the archive again
+    /// tells by its head. Until then the archive refuses writes. Every other error of a commit means that the block was not
+    /// committed.
+    #[error("block {height} may or may not be committed, open the archive again to learn which")]
+    CommitUnknown {
+        /// The height of the block.
+        height: BlockNumber,
+        /// What the log met.
+        source: Box<Error>,
+    },
     /// Work that writes files was not begun, because the file system has too little room for what it writes.
     #[error("{task} needs {needed} bytes, {} has {free} free", path.display())]
     NoRoom {
@@ -365,6 +375,7 @@ impl Error {
             | Self::TooLarge { .. }
             | Self::Options { .. } => ErrorKind::Misuse,
             Self::NoRoom { .. } => ErrorKind::NoSpace,
+            Self::CommitUnknown { source, .. } => source.kind(),
             // Of a poisoned archive these causes must be known for what they are, or opening again fails as well.
             Self::HeldUp { cause, .. }
             | Self::Poisoned { cause: cause @ (ErrorKind::NoSpace | ErrorKind::Limit), .. } => *cause,

@@ -128,6 +128,14 @@ fn about_calls() -> Vec<(Error, &'static str, ErrorKind)> {
             "block 9 is out of range: the archive has blocks 1 to 8",
             ErrorKind::OutOfRange,
         ),
+        (
+            Error::CommitUnknown {
+                height: 7,
+                source: Box::new(io_error(Operation::Sync, io::ErrorKind::StorageFull)),
+            },
+            "block 7 may or may not be committed, open the archive again to learn which: cannot sync /a/kv.0-4.kv: no storage space",
+            ErrorKind::NoSpace,
+        ),
         (Error::Empty, "the archive has no block", ErrorKind::OutOfRange),
         (Error::NotRising { head: 8, got: 8 }, "block 8 does not rise above the head 8", ErrorKind::Misuse),
         (

@@ -83,6 +83,11 @@ impl State {
         self.poison.as_ref().map_or(Ok(()), |poison| Err(poison.refusal()))
     }
 
+    /// Whether writes are refused.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poison.is_some()
+    }
+
     /// Remembers a failed write or sync: after it nobody knows what is on disk.
     pub(crate) fn poisoned<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = &result
