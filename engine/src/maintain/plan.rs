@@ -6,7 +6,7 @@ use icecore_segments::step::{BlockNumber, Step, StepRange};
 
 use crate::domain::{DomainId, root_key};
 use crate::error::Error;
-use crate::maintain::merge::{Bounds, MergeOptions, Piece, plan};
+use crate::maintain::merge::{Bounds, MergeOptions, Piece, pieces, plan};
 use crate::maintain::prune::{Visible, reaching};
 use crate::maintain::reindex::{ReindexPlan, ReindexRule, plan_jobs};
 use crate::manifest::Manifest;
@@ -52,7 +52,7 @@ pub struct PrunePlan {
     pub versions_dropped: u64,
     /// Segments that would be dropped before anything is written.
     pub segments_dropped: Vec<String>,
-    /// The segments it would write, one domain after the other.
+    /// The segments it would write, one after another.
     pub rewrites: Vec<RewritePlan>,
     /// Bytes that are free on the file system; `None` where that is not known.
     pub free_space: Option<u64>,
@@ -98,9 +98,9 @@ impl Reader {
                 })
                 .collect::<Result<_, Error>>()?;
             loop {
-                let pieces: Vec<Piece> = planned.iter().map(|(piece, _)| *piece).collect();
-                let Some(next) = plan(&pieces, bounds) else { break };
-                let at = pieces.partition_point(|piece| piece.steps.from() < next.range.from());
+                let at_hand: Vec<Piece> = planned.iter().map(|(piece, _)| *piece).collect();
+                let Some(next) = plan(&at_hand, bounds) else { break };
+                let at = at_hand.partition_point(|piece| piece.steps.from() < next.range.from());
                 let inputs: Vec<_> = planned.drain(at..at + next.inputs).collect();
                 let merge = RewritePlan {
                     segment: directory.segment_stem(domain, next.range),
@@ -109,8 +109,8 @@ impl Reader {
                     bytes_read: inputs.iter().map(|(_, plan)| plan.bytes_read).sum(),
                     bytes_needed: next.bytes,
                 };
-                let bytes = inputs.iter().map(|(piece, _)| piece.bytes).sum();
-                planned.insert(at, (Piece { steps: next.range, bytes }, merge.clone()));
+                let merged: Vec<Piece> = inputs.iter().map(|(piece, _)| *piece).collect();
+                planned.insert(at, (Piece::merged(&merged, next.range), merge.clone()));
                 merges.push(merge);
             }
         }
@@ -142,16 +142,22 @@ impl Reader {
                 .partition(|segment| domain == DomainId::ROOTS && segment.blocks.1 < kept);
             plan.segments_dropped
                 .extend(dropped.iter().map(|segment| directory.segment_name(&segment.record)));
-            let (Some(oldest), Some(newest)) = (rewritten.first(), rewritten.last()) else { continue };
-            let steps = StepRange::new(oldest.record.steps.from(), newest.record.steps.to());
-            plan.rewrites.push(rewrite_plan(directory, steps.expect("segments ascend"), &rewritten)?);
+            let is_own = domain == DomainId::ROOTS || Some(domain) == directory.config.nodes();
             let mut visible = Visible::new(domain, kept);
-            let inputs = rewritten.iter().map(|segment| &**segment);
-            if domain != DomainId::ROOTS && Some(domain) != directory.config.nodes() {
-                for_each_entry(directory, inputs, |entry| {
-                    plan.versions_dropped += u64::from(!visible.keeps(entry));
-                    Ok(true)
-                })?;
+            let mut shrunk = vec![false; rewritten.len()];
+            for_each_entry(directory, rewritten.iter().map(|segment| &**segment), |entry| {
+                if !visible.keeps(entry) {
+                    plan.versions_dropped += u64::from(!is_own);
+                    let at = rewritten.partition_point(|segment| segment.blocks.1 < entry.block);
+                    shrunk.get_mut(at).into_iter().for_each(|shrunk| *shrunk = true);
+                }
+                Ok(true)
+            })?;
+            for at in (0..rewritten.len()).filter(|at| shrunk[*at]) {
+                let steps = rewritten[at].record.steps;
+                let rewrite = rewrite_plan(directory, steps, &rewritten[at..=at])?;
+                let bytes_read = rewritten[at..].iter().map(|segment| segment.record.kv.summary.len).sum();
+                plan.rewrites.push(RewritePlan { bytes_read, ..rewrite });
             }
         }
         Ok(plan)
@@ -243,6 +249,6 @@ fn rewrite_plan(
         inputs: inputs.iter().map(|input| directory.segment_name(&input.record)).collect(),
         entries: entries_of(inputs)?,
         bytes_read: inputs.iter().map(|input| input.record.kv.summary.len).sum(),
-        bytes_needed: inputs.iter().map(|input| Piece::of(&input.record).bytes).sum(),
+        bytes_needed: Piece::merged(&pieces(inputs), steps).room(),
     })
 }

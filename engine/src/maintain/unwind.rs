@@ -33,7 +33,8 @@ impl Core {
     /// Forgets the blocks above `to`; a height between two blocks stands for the lower one.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] for a height that cannot be read: what lies below it is not there to go back to.
+    /// [`Error::OutOfRange`] for a height that cannot be read: what is below it is not there to go back to. [`Error::NoRoom`] on a
+    /// disk that is full although the reserve was given up; nothing has changed then.
     pub(crate) fn unwind(&self, to: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
         let work = self.begin_file_work();
         // Let go of after `version`, which has the files that go.
@@ -46,6 +47,7 @@ impl Core {
         let emitted =
             self.shared.directory.config.step_len.first_block(self.state.lock().manifest.emitted_to);
         if to.saturating_add(1) >= emitted {
+            _reserve = self.shared.directory.draw_on_reserve_for_record("unwind")?;
             self.unwind_memory(to)?;
         } else {
             _reserve = self.shared.directory.draw_on_reserve()?;
