@@ -133,6 +133,14 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
+    /// A checkpoint to a place in the archive that it is made of.
+    #[error("{} is inside the archive {}, a checkpoint needs a directory outside it", path.display(), archive.display())]
+    InsideArchive {
+        /// The place given.
+        path: PathBuf,
+        /// The directory of the archive.
+        archive: PathBuf,
+    },
     /// A height that the archive does not hold.
     #[error("block {asked} is out of range: {available}")]
     OutOfRange {
@@ -370,6 +378,7 @@ impl Error {
             Self::Locked { .. } | Self::Busy { .. } => ErrorKind::Busy,
             Self::OutOfRange { .. } | Self::Empty => ErrorKind::OutOfRange,
             Self::NotRising { .. }
+            | Self::InsideArchive { .. }
             | Self::UnknownDomain { .. }
             | Self::KeyLength { .. }
             | Self::TooLarge { .. }

@@ -136,6 +136,11 @@ fn about_calls() -> Vec<(Error, &'static str, ErrorKind)> {
             "block 7 may or may not be committed, open the archive again to learn which: cannot sync /a/kv.0-4.kv: no storage space",
             ErrorKind::NoSpace,
         ),
+        (
+            Error::InsideArchive { path: "/a/b".into(), archive: "/a".into() },
+            "/a/b is inside the archive /a, a checkpoint needs a directory outside it",
+            ErrorKind::Misuse,
+        ),
         (Error::Empty, "the archive has no block", ErrorKind::OutOfRange),
         (Error::NotRising { head: 8, got: 8 }, "block 8 does not rise above the head 8", ErrorKind::Misuse),
         (

@@ -64,11 +64,27 @@ pub(crate) fn checkpoint(
 ) -> Result<CheckpointReport, Error> {
     let (files, log) = (HashMap::new(), HashMap::new());
     let mut checkpoint = Checkpoint { storage, source, copy, observer, files, log, log_last: (0, 0) };
+    checkpoint.check_place()?;
     checkpoint.begin()?;
     checkpoint.fill()
 }
 
 impl Checkpoint<'_> {
+    /// Refuses a place inside the archive, where the archive would take the copy for its own.
+    fn check_place(&self) -> Result<(), Error> {
+        let Some(archive) = self.storage.canonical(self.source)? else { return Ok(()) };
+        for above in self.copy.ancestors() {
+            // What is not there yet will be below the nearest that is.
+            if let Some(above) = self.storage.canonical(above)? {
+                if above.starts_with(&archive) {
+                    return Err(Error::InsideArchive { path: self.copy.to_owned(), archive });
+                }
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the directory, says that it is not finished, and clears what an earlier attempt left.
     fn begin(&self) -> Result<(), Error> {
         let marker = self.copy.join(layout::CHECKPOINT);
@@ -82,6 +98,8 @@ impl Checkpoint<'_> {
             return Err(Error::Exists { path: self.copy.to_owned() });
         }
         self.storage.create_dir(self.copy)?;
+        // A path through `..` leads somewhere only now.
+        self.check_place()?;
         self.storage.create_dir(&layout::wal_dir(self.copy))?;
         if !is_unfinished {
             self.storage.create(&marker)?.sync()?;
@@ -298,7 +316,7 @@ impl Reader {
     /// the archive for as long as it keeps the files. On another file system all bytes are copied.
     ///
     /// # Errors
-    /// [`Error::Exists`]; [`Error::Missing`] for a file that the archive should have. What was copied by then stays, and says
+    /// [`Error::InsideArchive`]; [`Error::Exists`]; [`Error::Missing`] for a file that the archive should have. What was copied by then stays, and says
     /// that it is not finished: opening it is [`Error::Unfinished`].
     ///
     /// # Durability

@@ -15,7 +15,7 @@ pub(crate) mod reserve;
 use std::fmt;
 use std::io::Write;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 pub use map::{Access, Mapping};
@@ -24,6 +24,12 @@ pub use map::{Access, Mapping};
 pub trait Storage: Send + Sync + fmt::Debug + 'static {
     /// Creates a directory and those above it; one that exists is no error.
     fn create_dir(&self, path: &Path) -> Result<(), Error>;
+
+    /// The one path of a file or directory, whatever links lead there; `None` where there is none. A storage without links may say
+    /// that any path is the one.
+    fn canonical(&self, path: &Path) -> Result<Option<PathBuf>, Error> {
+        Ok(Some(path.to_owned()))
+    }
 
     /// The names of the files in a directory, sorted; `None` where there is no such directory.
     fn list(&self, dir: &Path) -> Result<Option<Vec<String>>, Error>;
