@@ -20,6 +20,7 @@ use crate::reader::Reader;
 use crate::storage::Storage;
 use crate::storage::os::OsStorage;
 use crate::view::{Change, View};
+use crate::write::log_drop::LogDrop;
 use crate::write::recovery;
 use crate::write::writer::Core;
 
@@ -48,6 +49,8 @@ impl Archive {
         options: Options,
         open: OpenOptions,
     ) -> Result<Self, Error> {
+        // Before there is an archive that cannot be opened so.
+        open.check()?;
         recovery::create(&storage, path.as_ref(), options.into_config()?)?;
         Self::open_with(storage, path, open)
     }
@@ -55,7 +58,8 @@ impl Archive {
     /// Opens an archive for writing: takes the lock, recovers what a crash left, removes what no manifest names.
     ///
     /// # Errors
-    /// [`Error::Locked`] when another writer has it; damage with file and place.
+    /// [`Error::Locked`] when another writer has it; [`Error::Options`] for options that make no sense; damage with file and place. A way on from a damaged log is
+    /// [`OpenOptions::log_damage`].
     pub fn open(path: impl AsRef<Path>, open: OpenOptions) -> Result<Self, Error> {
         Self::open_with(Arc::new(OsStorage), path, open)
     }
@@ -67,6 +71,7 @@ impl Archive {
         open: OpenOptions,
     ) -> Result<Self, Error> {
         let core = Arc::new(recovery::open_for_writing(storage, path.as_ref(), open)?);
+        core.take_back_incomplete_steps()?;
         let reader = Reader::of(Arc::clone(&core.shared));
         let background = match open.maintenance {
             Maintenance::Background => Some(Background::start(&core)),
@@ -85,9 +90,20 @@ impl Archive {
         &self.core.repairs
     }
 
+    /// What opening gave up of a damaged log; only with [`LogDamage::DropAfter`](crate::LogDamage::DropAfter).
+    pub fn log_drop(&self) -> Option<&LogDrop> {
+        self.core.log_drop.as_ref()
+    }
+
     /// Has work that starts by itself, which is to build the Merkle tree before the first block, tell `observer` how far it is.
     pub fn report_to(&self, observer: Arc<dyn Observer>) {
         self.core.state.lock().observer = observer;
+    }
+
+    /// Whether writes are refused since a write or sync failed that leaves the disk in doubt. Reading goes on; opening the archive
+    /// again, when the cause is gone, ends it. As long as this is `false`, what failed can be tried again.
+    pub fn is_poisoned(&self) -> bool {
+        self.core.state.lock().is_poisoned()
     }
 
     /// Begins the block at `height`, which must be above the head.

@@ -74,8 +74,11 @@ impl<'a> BlockWriter<'a> {
     /// [`Archive::maintain`](crate::Archive::maintain).
     ///
     /// # Errors
-    /// The block was not committed, and no later opening shows it, unless the error is a failed write or sync of the log: then
-    /// the archive reads but refuses writes, and opening it again tells whether the block reached the disk.
+    /// [`Error::CommitUnknown`] when the log failed: the block is committed or not, the archive refuses writes, and opening it
+    /// again tells which by its head.
+    ///
+    /// After any other error the block was not committed, and no later opening shows it. It can be tried again unless
+    /// [`Archive::is_poisoned`](crate::Archive::is_poisoned).
     ///
     /// [`Error::NotRising`] when another block got ahead; [`Error::TooLarge`] for a block over 4 GiB; [`Error::HeldUp`] when
     /// complete steps pile up in memory because files cannot be written: try again when the cause is gone.

@@ -133,6 +133,14 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
+    /// A checkpoint to a place in the archive that it is made of.
+    #[error("{} is inside the archive {}, a checkpoint needs a directory outside it", path.display(), archive.display())]
+    InsideArchive {
+        /// The place given.
+        path: PathBuf,
+        /// The directory of the archive.
+        archive: PathBuf,
+    },
     /// A height that the archive does not hold.
     #[error("block {asked} is out of range: {available}")]
     OutOfRange {
@@ -141,6 +149,9 @@ pub enum Error {
         /// What there is.
         available: Available,
     },
+    /// The archive has no block yet, so it has no newest state.
+    #[error("the archive has no block")]
+    Empty,
     /// A block must be higher than the head.
     #[error("block {got} does not rise above the head {head}")]
     NotRising {
@@ -150,7 +161,7 @@ pub enum Error {
         got: BlockNumber,
     },
     /// A domain that was not declared when the archive was created.
-    #[error("unknown domain {name:?}, declared: {declared}")]
+    #[error("unknown domain '{}', declared: {declared}", name.escape_debug())]
     UnknownDomain {
         /// The name given.
         name: String,
@@ -221,6 +232,16 @@ pub enum Error {
         since: String,
         /// What to do about it.
         cause: ErrorKind,
+    },
+    /// The log failed while it took a block. The block may be in the log, whole and durable, or not: opening the archive again
+    /// tells by its head. Until then the archive refuses writes. Every other error of a commit means that the block was not
+    /// committed.
+    #[error("block {height} may or may not be committed, open the archive again to learn which")]
+    CommitUnknown {
+        /// The height of the block.
+        height: BlockNumber,
+        /// What the log met.
+        source: Box<Error>,
     },
     /// Work that writes files was not begun, because the file system has too little room for what it writes.
     #[error("{task} needs {needed} bytes, {} has {free} free", path.display())]
@@ -355,13 +376,15 @@ impl Error {
                 ErrorKind::Environment
             }
             Self::Locked { .. } | Self::Busy { .. } => ErrorKind::Busy,
-            Self::OutOfRange { .. } => ErrorKind::OutOfRange,
+            Self::OutOfRange { .. } | Self::Empty => ErrorKind::OutOfRange,
             Self::NotRising { .. }
+            | Self::InsideArchive { .. }
             | Self::UnknownDomain { .. }
             | Self::KeyLength { .. }
             | Self::TooLarge { .. }
             | Self::Options { .. } => ErrorKind::Misuse,
             Self::NoRoom { .. } => ErrorKind::NoSpace,
+            Self::CommitUnknown { source, .. } => source.kind(),
             // Of a poisoned archive these causes must be known for what they are, or opening again fails as well.
             Self::HeldUp { cause, .. }
             | Self::Poisoned { cause: cause @ (ErrorKind::NoSpace | ErrorKind::Limit), .. } => *cause,

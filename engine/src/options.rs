@@ -88,13 +88,13 @@ impl Options {
             if domain.key_len.is_some_and(|len| !Domain::is_key_len(len)) {
                 return Err(Error::Options {
                     field: "domain",
-                    reason: format!("the keys of {:?} must have 1 to {KEY_LEN_MAX} bytes", domain.name),
+                    reason: format!("the keys of '{}' must have 1 to {KEY_LEN_MAX} bytes", domain.name),
                 });
             }
             if domains.iter().any(|known| known.name == domain.name) {
                 return Err(Error::Options {
                     field: "domain",
-                    reason: format!("{:?} is declared twice", domain.name),
+                    reason: format!("'{}' is declared twice", domain.name),
                 });
             }
             domains.push(domain);
@@ -227,6 +227,24 @@ pub enum Maintenance {
     EmitOnly,
 }
 
+/// What opening does about a write-ahead log that is damaged before its end. A torn tail, which an interrupted append leaves, is
+/// no damage: it is cut in either case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum LogDamage {
+    /// Fails with the file and the place of the damage, and changes nothing.
+    #[default]
+    Refuse,
+    /// Gives up the log from the damage on and continues from the last block before it; blocks in segments stay. The files
+    /// that are given up are kept beside the log as `<sequence>.wal.damaged`, and [`Archive::log_drop`](crate::Archive::log_drop)
+    /// reports what was dropped. The caller commits the dropped blocks again. An unwinding after the damage is given up too, so
+    /// blocks that it forgot may be there again.
+    ///
+    /// The last resort of an operator without a copy, for one opening: see what it would drop by
+    /// [`Reader::plan_log_drop`](crate::Reader::plan_log_drop) first.
+    DropAfter,
+}
+
 /// What is chosen at every opening of an archive for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenOptions {
@@ -234,6 +252,7 @@ pub struct OpenOptions {
     pub(crate) maintenance: Maintenance,
     pub(crate) merge_span_max: u64,
     pub(crate) parallelism: Parallelism,
+    pub(crate) log_damage: LogDamage,
 }
 
 impl Default for OpenOptions {
@@ -243,6 +262,7 @@ impl Default for OpenOptions {
             maintenance: Maintenance::default(),
             merge_span_max: u64::MAX,
             parallelism: Parallelism::Off,
+            log_damage: LogDamage::default(),
         }
     }
 }
@@ -275,6 +295,25 @@ impl OpenOptions {
     pub fn parallelism(mut self, parallelism: Parallelism) -> Self {
         self.parallelism = parallelism;
         self
+    }
+
+    /// What to do about a damaged log.
+    pub fn log_damage(mut self, damage: LogDamage) -> Self {
+        self.log_damage = damage;
+        self
+    }
+
+    /// Refuses options that make no sense.
+    ///
+    /// # Errors
+    /// [`Error::Options`].
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.durability {
+            Durability::Group { blocks: 0 } => {
+                Err(Error::Options { field: "durability", reason: "a group has at least 1 block".to_owned() })
+            }
+            Durability::Group { .. } | Durability::Block | Durability::Relaxed => Ok(()),
+        }
     }
 
     /// How accessors are checked and built.

@@ -28,6 +28,7 @@ use crate::stats::Stats;
 use crate::storage::Storage;
 use crate::storage::os::OsStorage;
 use crate::view::{Change, View};
+use crate::write::log_drop::{LogDrop, plan_log_drop};
 
 /// Between two looks of a reader that waits for a writer of another process: at first, and in the end.
 const PAUSE_MIN: Duration = Duration::from_micros(100);
@@ -184,11 +185,11 @@ impl Reader {
     /// The state at the head.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] before the first block.
+    /// [`Error::Empty`] before the first block.
     pub fn latest(&self) -> Result<View, Error> {
         let version = self.shared.version();
         version.check_head()?;
-        let at = version.head.unwrap_or(0);
+        let at = version.head.ok_or(Error::Empty)?;
         version.check(at)?;
         Ok(View { shared: Arc::clone(&self.shared), version, at })
     }
@@ -253,7 +254,7 @@ impl Reader {
     /// What [`Archive::merge`](crate::Archive::merge) would do now. Takes no lock and writes nothing.
     ///
     /// # Errors
-    /// [`Error::UnknownDomain`]; a damaged manifest or segment.
+    /// [`Error::UnknownDomain`]; a damaged manifest, log or segment, which keep a writer from it too.
     pub fn plan_merge(&self, options: &MergeOptions) -> Result<MergePlan, Error> {
         plan::plan_merge(&self.shared, options)
     }
@@ -264,7 +265,7 @@ impl Reader {
     /// Reads what pruning would read, to count what would go.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] for a height that cannot be pruned to.
+    /// [`Error::OutOfRange`] for a height that cannot be pruned to; a damaged log, which keeps a writer from it too.
     pub fn plan_prune(&self, before: BlockNumber) -> Result<PrunePlan, Error> {
         plan::plan_prune(&self.shared, before)
     }
@@ -272,7 +273,7 @@ impl Reader {
     /// What [`Archive::unwind`](crate::Archive::unwind) would do now. Takes no lock and writes nothing.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] for a height that cannot be gone back to.
+    /// [`Error::OutOfRange`] for a height that cannot be gone back to; a damaged log, which keeps a writer from it too.
     pub fn plan_unwind(&self, to: BlockNumber) -> Result<UnwindPlan, Error> {
         plan::plan_unwind(&self.shared, to)
     }
@@ -280,9 +281,21 @@ impl Reader {
     /// What [`Archive::reindex`](crate::Archive::reindex) would do now. Takes no lock and writes nothing.
     ///
     /// # Errors
-    /// [`Error::UnknownDomain`]; a damaged manifest or segment.
+    /// [`Error::UnknownDomain`]; a damaged manifest, log or segment, which keep a writer from it too.
     pub fn plan_reindex(&self, rule: ReindexRule, domain: Option<&str>) -> Result<Vec<ReindexPlan>, Error> {
         plan::plan_reindex(&self.shared, rule, domain)
+    }
+
+    /// What opening for writing with [`LogDamage::DropAfter`](crate::LogDamage::DropAfter) would give up now; `None` where the
+    /// log is sound. Takes no lock and writes nothing.
+    ///
+    /// # Cost
+    /// Reads the log; where it is damaged, the newest version of every key too.
+    ///
+    /// # Errors
+    /// The damage itself where nothing that can be read would be left.
+    pub fn plan_log_drop(&self) -> Result<Option<LogDrop>, Error> {
+        plan_log_drop(&self.shared.directory)
     }
 
     /// Makes a consistent copy of the archive as it is now at `copy`: an archive of its own, openable at once. Takes no lock; a
@@ -295,7 +308,7 @@ impl Reader {
     /// the archive for as long as it keeps the files. On another file system all bytes are copied.
     ///
     /// # Errors
-    /// [`Error::Exists`]; [`Error::Missing`] for a file that the archive should have. What was copied by then stays, and says
+    /// [`Error::InsideArchive`]; [`Error::Exists`]; [`Error::Missing`] for a file that the archive should have. What was copied by then stays, and says
     /// that it is not finished: opening it is [`Error::Unfinished`].
     ///
     /// # Durability

@@ -106,11 +106,44 @@ fn a_checkpoint_that_was_stopped_anywhere_is_finished_or_says_that_it_is_not() {
 #[test]
 fn what_is_there_stays() {
     let (disk, archive, _) = sample();
-    assert!(matches!(archive.checkpoint(PATH, &()), Err(Error::Exists { .. })));
     archive.checkpoint(COPY, &()).unwrap();
     let files = disk.files();
     assert!(matches!(archive.checkpoint(COPY, &()), Err(Error::Exists { .. })));
     assert_eq!(disk.files(), files);
+}
+
+#[test]
+fn a_place_inside_the_archive_is_refused() {
+    let (disk, archive, _) = sample();
+    let files = disk.files();
+    for inside in [PATH.to_owned(), format!("{PATH}/copy"), format!("{PATH}/wal/deep/copy")] {
+        let refused = archive.checkpoint(&inside, &()).unwrap_err();
+        assert!(matches!(refused, Error::InsideArchive { .. }), "{inside}: {refused}");
+        assert_eq!(refused.kind(), icecore::ErrorKind::Misuse);
+    }
+    assert_eq!(disk.files(), files);
+}
+
+#[test]
+fn a_place_inside_the_archive_is_refused_by_whatever_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.ice");
+    let archive = Archive::create(&path, options()).unwrap();
+    archive.begin(1).unwrap().commit().unwrap();
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    for inside in [
+        path.join("copy"),
+        link.clone(),
+        link.join("copy"),
+        link.join("a/b"),
+        dir.path().join("x/../link/copy"),
+    ] {
+        let refused = archive.checkpoint(&inside, &()).unwrap_err();
+        assert!(matches!(refused, Error::InsideArchive { .. }), "{}: {refused}", inside.display());
+    }
+    assert!(matches!(archive.checkpoint(link.join("copy"), &()), Err(Error::InsideArchive { .. })));
+    archive.checkpoint(dir.path().join("a.ice.copy"), &()).unwrap();
 }
 
 #[test]

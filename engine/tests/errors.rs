@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use icecore::testing::{Fault, SimStorage};
-use icecore::{Archive, Available, Error, ErrorKind, Maintenance, OpenOptions, Operation, Options};
+use icecore::{
+    Archive, Available, Domain, Durability, Error, ErrorKind, Maintenance, OpenOptions, Operation, Options,
+    Reader,
+};
 
 fn path() -> PathBuf {
     PathBuf::from("/a/kv.0-4.kv")
@@ -125,6 +128,20 @@ fn about_calls() -> Vec<(Error, &'static str, ErrorKind)> {
             "block 9 is out of range: the archive has blocks 1 to 8",
             ErrorKind::OutOfRange,
         ),
+        (
+            Error::CommitUnknown {
+                height: 7,
+                source: Box::new(io_error(Operation::Sync, io::ErrorKind::StorageFull)),
+            },
+            "block 7 may or may not be committed, open the archive again to learn which: cannot sync /a/kv.0-4.kv: no storage space",
+            ErrorKind::NoSpace,
+        ),
+        (
+            Error::InsideArchive { path: "/a/b".into(), archive: "/a".into() },
+            "/a/b is inside the archive /a, a checkpoint needs a directory outside it",
+            ErrorKind::Misuse,
+        ),
+        (Error::Empty, "the archive has no block", ErrorKind::OutOfRange),
         (Error::NotRising { head: 8, got: 8 }, "block 8 does not rise above the head 8", ErrorKind::Misuse),
         (
             Error::KeyLength { domain: "kv".to_owned(), expected: 20, found: 19 },
@@ -133,7 +150,7 @@ fn about_calls() -> Vec<(Error, &'static str, ErrorKind)> {
         ),
         (
             Error::UnknownDomain { name: "cod\n".to_owned(), declared: "kv, code".to_owned() },
-            "unknown domain \"cod\\n\", declared: kv, code",
+            "unknown domain 'cod\\n', declared: kv, code",
             ErrorKind::Misuse,
         ),
         (
@@ -147,6 +164,42 @@ fn about_calls() -> Vec<(Error, &'static str, ErrorKind)> {
             ErrorKind::Misuse,
         ),
     ]
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let disk = SimStorage::new();
+    let storage = || -> Arc<dyn icecore::storage::Storage> { Arc::new(disk.clone()) };
+    let zero = OpenOptions::new().durability(Durability::Group { blocks: 0 });
+    let refused = |archive: Result<Archive, Error>| {
+        let error = archive.err().expect("no group of no block");
+        assert_eq!(error.kind(), ErrorKind::Misuse);
+        assert_eq!(error.to_string(), "option durability: a group has at least 1 block");
+    };
+    refused(Archive::create_with(storage(), "/a", Options::new().domain("kv"), zero));
+    assert!(disk.files().is_empty(), "nothing was created");
+    drop(Archive::create_with(storage(), "/a", Options::new().domain("kv"), OpenOptions::new()).unwrap());
+    refused(Archive::open_with(storage(), "/a", zero));
+    for (options, text) in [
+        (Options::new().domain("kv").domain("kv"), "option domain: 'kv' is declared twice"),
+        (
+            Options::new().declare(Domain::new("kv").key_len(0)),
+            "option domain: the keys of 'kv' must have 1 to 1024 bytes",
+        ),
+    ] {
+        let error = Archive::create_with(storage(), "/b", options, OpenOptions::new()).err().unwrap();
+        assert_eq!(error.to_string(), text);
+    }
+}
+
+#[test]
+fn an_archive_without_a_block_says_so() {
+    let storage: Arc<dyn icecore::storage::Storage> = Arc::new(SimStorage::new());
+    let options = Options::new().domain("kv");
+    let archive = Archive::create_with(Arc::clone(&storage), "/a", options, OpenOptions::new()).unwrap();
+    for reader in [archive.reader().clone(), Reader::open_with(storage, "/a").unwrap()] {
+        assert!(matches!(reader.latest(), Err(Error::Empty)));
+    }
 }
 
 fn whole_text(error: &dyn std::error::Error) -> String {

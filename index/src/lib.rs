@@ -51,7 +51,8 @@ pub mod pivot;
 pub use ahead::Ahead;
 pub use density::{Choice, Density, DensityRule, EncodingHint, SegmentFacts};
 pub use filter::{
-    ExistenceFilter, FilterBits, FilterBuilder, FilterSummary, MemorySpool, Parallelism, Spool,
+    ExistenceFilter, FILTER_MEMORY_KEYS, FilterBits, FilterBuilder, FilterSummary, MemorySpool, Parallelism,
+    Spool,
 };
 pub use hash::KeyHash;
 pub use icecore_segments::Error;

@@ -12,18 +12,16 @@ use std::sync::Arc;
 use icecore_segments::frame::{FileSummary, Kind};
 use icecore_segments::step::BlockNumber;
 
-use crate::error::{Error, Operation};
+use crate::error::Error;
 use crate::manifest::{Manifest, SegmentRecord, had_content};
 use crate::progress::Observer;
 use crate::read::shared::Shared;
 use crate::segment::live::LiveSegment;
+use crate::storage::copy_file;
 use crate::storage::directory::Directory;
 use crate::storage::layout;
 use crate::storage::{ReadFile, Storage};
 use crate::wal::{Tail, WalReader, WalWriter};
-
-/// Bytes read and written at once where a file is copied.
-const COPY_BUFFER: usize = 1 << 20;
 
 /// What a checkpoint made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,11 +63,27 @@ pub(crate) fn checkpoint(
     let copy = absolute(copy);
     let (files, log) = (HashMap::new(), HashMap::new());
     let mut checkpoint = Checkpoint { storage, source, copy: &copy, observer, files, log, log_last: (0, 0) };
+    checkpoint.check_place()?;
     checkpoint.begin()?;
     checkpoint.fill()
 }
 
 impl Checkpoint<'_> {
+    /// Refuses a place inside the archive, where the archive would take the copy for its own.
+    fn check_place(&self) -> Result<(), Error> {
+        let Some(archive) = self.storage.canonical(self.source)? else { return Ok(()) };
+        for above in self.copy.ancestors() {
+            // What is not there yet will be below the nearest that is.
+            if let Some(above) = self.storage.canonical(above)? {
+                if above.starts_with(&archive) {
+                    return Err(Error::InsideArchive { path: self.copy.to_owned(), archive });
+                }
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the directory, says that it is not finished, and clears what an earlier attempt left.
     fn begin(&self) -> Result<(), Error> {
         let marker = self.copy.join(layout::CHECKPOINT);
@@ -83,6 +97,8 @@ impl Checkpoint<'_> {
             return Err(Error::Exists { path: self.copy.to_owned() });
         }
         self.storage.create_dir(self.copy)?;
+        // A path through `..` leads somewhere only now.
+        self.check_place()?;
         self.storage.create_dir(&layout::wal_dir(self.copy))?;
         if !is_unfinished {
             self.storage.create(&marker)?.sync()?;
@@ -193,26 +209,8 @@ impl Checkpoint<'_> {
         Ok((self.copy_file(name)?, false))
     }
 
-    /// Copies the bytes that a file has now, durably.
     fn copy_file(&self, name: &Path) -> Result<u64, Error> {
-        let (source, target) = (self.source.join(name), self.copy.join(name));
-        let Some(file) = self.storage.open(&source)? else { return Err(Error::Missing { path: source }) };
-        let mut out = self.storage.create(&target)?;
-        let len = file.len()?;
-        let (mut buffer, mut at) = (vec![0; COPY_BUFFER], 0);
-        while at < len {
-            let part = buffer.len().min((len - at) as usize);
-            let read = file.read_at(at, &mut buffer[..part])?;
-            if read == 0 {
-                break;
-            }
-            let written = out.write_all(&buffer[..read]);
-            let operation = Operation::Write;
-            written.map_err(|source| Error::Io { operation, path: target.clone(), source })?;
-            at += read as u64;
-        }
-        out.sync()?;
-        Ok(at)
+        copy_file(&**self.storage, &self.source.join(name), &self.copy.join(name))
     }
 
     /// Lets go of what the manifest does not name, and makes the copy an archive.

@@ -13,7 +13,7 @@ use crate::manifest::Manifest;
 use crate::read::read_state::Version;
 use crate::read::shared::Shared;
 use crate::segment::live::{LiveSegment, entries_of};
-use crate::segment::merge_plan::{Bounds, Piece, plan};
+use crate::segment::merge_plan::{Bounds, Piece, pieces, plan};
 use crate::segment::rewrite::for_each_entry;
 use crate::storage::directory::Directory;
 use crate::storage::layout;
@@ -53,7 +53,7 @@ pub struct PrunePlan {
     pub versions_dropped: u64,
     /// Segments that would be dropped before anything is written.
     pub segments_dropped: Vec<String>,
-    /// The segments it would write, one domain after the other.
+    /// The segments it would write, one after another.
     pub rewrites: Vec<RewritePlan>,
     /// Bytes that are free on the file system; `None` where that is not known.
     pub free_space: Option<u64>,
@@ -79,6 +79,7 @@ pub struct UnwindPlan {
 /// What [`Archive::merge`](crate::Archive::merge) would do now.
 pub(crate) fn plan_merge(shared: &Shared, options: &MergeOptions) -> Result<MergePlan, Error> {
     let (version, directory) = (shared.version(), &shared.directory);
+    version.check_head()?;
     let only = options.domain.as_deref().map(|name| directory.config.domain(name)).transpose()?;
     let emitted_to = manifest(shared)?.emitted_to;
     let (from, span_max, room) = (Step(0), options.span_max, u64::MAX);
@@ -94,9 +95,9 @@ pub(crate) fn plan_merge(shared: &Shared, options: &MergeOptions) -> Result<Merg
             })
             .collect::<Result<_, Error>>()?;
         loop {
-            let pieces: Vec<Piece> = planned.iter().map(|(piece, _)| *piece).collect();
-            let Some(next) = plan(&pieces, bounds) else { break };
-            let at = pieces.partition_point(|piece| piece.steps.from() < next.range.from());
+            let at_hand: Vec<Piece> = planned.iter().map(|(piece, _)| *piece).collect();
+            let Some(next) = plan(&at_hand, bounds) else { break };
+            let at = at_hand.partition_point(|piece| piece.steps.from() < next.range.from());
             let inputs: Vec<_> = planned.drain(at..at + next.inputs).collect();
             let merge = RewritePlan {
                 segment: layout::segment_stem(directory.config.name(domain), next.range),
@@ -105,8 +106,8 @@ pub(crate) fn plan_merge(shared: &Shared, options: &MergeOptions) -> Result<Merg
                 bytes_read: inputs.iter().map(|(_, plan)| plan.bytes_read).sum(),
                 bytes_needed: next.bytes,
             };
-            let bytes = inputs.iter().map(|(piece, _)| piece.bytes).sum();
-            planned.insert(at, (Piece { steps: next.range, bytes }, merge.clone()));
+            let merged: Vec<Piece> = inputs.iter().map(|(piece, _)| *piece).collect();
+            planned.insert(at, (Piece::merged(&merged, next.range), merge.clone()));
             merges.push(merge);
         }
     }
@@ -116,6 +117,7 @@ pub(crate) fn plan_merge(shared: &Shared, options: &MergeOptions) -> Result<Merg
 /// What [`Archive::prune`](crate::Archive::prune) would do now.
 pub(crate) fn plan_prune(shared: &Shared, before: BlockNumber) -> Result<PrunePlan, Error> {
     let (version, directory) = (shared.version(), &shared.directory);
+    version.check_head()?;
     version.check(before)?;
     let (floor, _) = version.newest_root(before)?;
     let first = version.first.unwrap_or(floor);
@@ -130,16 +132,22 @@ pub(crate) fn plan_prune(shared: &Shared, before: BlockNumber) -> Result<PrunePl
             .into_iter()
             .partition(|segment| domain == DomainId::ROOTS && segment.blocks.1 < kept);
         plan.segments_dropped.extend(dropped.iter().map(|segment| segment.record.stem(&directory.config)));
-        let (Some(oldest), Some(newest)) = (rewritten.first(), rewritten.last()) else { continue };
-        let steps = StepRange::new(oldest.record.steps.from(), newest.record.steps.to());
-        plan.rewrites.push(rewrite_plan(directory, steps.expect("segments ascend"), &rewritten)?);
+        let is_own = domain == DomainId::ROOTS || Some(domain) == directory.config.nodes();
         let mut visible = Visible::new(domain, kept);
-        let inputs = rewritten.iter().map(|segment| &**segment);
-        if domain != DomainId::ROOTS && Some(domain) != directory.config.nodes() {
-            for_each_entry(directory, inputs, |entry| {
-                plan.versions_dropped += u64::from(!visible.keeps(entry));
-                Ok(true)
-            })?;
+        let mut shrunk = vec![false; rewritten.len()];
+        for_each_entry(directory, rewritten.iter().map(|segment| &**segment), |entry| {
+            if !visible.keeps(entry) {
+                plan.versions_dropped += u64::from(!is_own);
+                let at = rewritten.partition_point(|segment| segment.blocks.1 < entry.block);
+                shrunk.get_mut(at).into_iter().for_each(|shrunk| *shrunk = true);
+            }
+            Ok(true)
+        })?;
+        for at in (0..rewritten.len()).filter(|at| shrunk[*at]) {
+            let steps = rewritten[at].record.steps;
+            let rewrite = rewrite_plan(directory, steps, &rewritten[at..=at])?;
+            let bytes_read = rewritten[at..].iter().map(|segment| segment.record.kv.summary.len).sum();
+            plan.rewrites.push(RewritePlan { bytes_read, ..rewrite });
         }
     }
     Ok(plan)
@@ -148,6 +156,7 @@ pub(crate) fn plan_prune(shared: &Shared, before: BlockNumber) -> Result<PrunePl
 /// What [`Archive::unwind`](crate::Archive::unwind) would do now.
 pub(crate) fn plan_unwind(shared: &Shared, to: BlockNumber) -> Result<UnwindPlan, Error> {
     let (version, directory) = (shared.version(), &shared.directory);
+    version.check_head()?;
     version.check(to)?;
     let (to, _) = version.newest_root(to)?;
     let head = version.head.unwrap_or(to);
@@ -179,8 +188,9 @@ pub(crate) fn plan_reindex(
     rule: ReindexRule,
     domain: Option<&str>,
 ) -> Result<Vec<ReindexPlan>, Error> {
-    let present = manifest(shared)?.rule;
-    plan_jobs(&shared.directory, &shared.version(), present, rule, domain)
+    let version = shared.version();
+    version.check_head()?;
+    plan_jobs(&shared.directory, &version, manifest(shared)?.rule, rule, domain)
 }
 
 fn manifest(shared: &Shared) -> Result<Manifest, Error> {
@@ -203,6 +213,6 @@ fn rewrite_plan(
         inputs: inputs.iter().map(|input| input.record.stem(&directory.config)).collect(),
         entries: entries_of(inputs)?,
         bytes_read: inputs.iter().map(|input| input.record.kv.summary.len).sum(),
-        bytes_needed: inputs.iter().map(|input| Piece::of(&input.record).bytes).sum(),
+        bytes_needed: Piece::merged(&pieces(inputs), steps).room(),
     })
 }

@@ -1,21 +1,22 @@
 //! Prune: the versions that no block at or above a height can see are forgotten; the state at that height stays whole.
 //!
 //! Of the versions of a key at or below the height only the newest can still be seen, and not even that when it is a
-//! deletion by an older block. The segments that reach below the height are rewritten into one per domain, in one streaming
-//! pass each.
+//! deletion by an older block. The segments that reach below the height are rewritten one after another, each in a streaming
+//! pass over it and those after it.
 
 use std::sync::Arc;
 
-use icecore_segments::step::{BlockNumber, StepRange};
+use icecore_segments::step::BlockNumber;
 use icecore_segments::{Entry, Value};
 
 use crate::domain::{DomainId, root_height};
 use crate::error::Error;
 use crate::maintain::file_work::FileWork;
+use crate::manifest::SegmentRecord;
 use crate::progress::Observer;
 use crate::read::read_state::Version;
 use crate::segment::live::{LiveSegment, entries_of};
-use crate::segment::rewrite::rewrite;
+use crate::segment::rewrite::{for_each_entry, rewrite};
 use crate::write::writer::{Core, FileChange};
 
 impl Core {
@@ -23,8 +24,12 @@ impl Core {
     /// answered, the *floor*.
     ///
     /// The first manifest moves the floor and drops, without writing any, the segments that nothing needs. Then one domain
-    /// after the other is rewritten, the smallest first, each with a manifest of its own: space is freed as the work goes,
-    /// and what was freed stays freed when it stops. On a full disk it begins with the reserve.
+    /// after the other is rewritten, the smallest first, segment by segment with a manifest for each: space is freed as the work
+    /// goes, what was freed stays freed when it stops, and the room it needs is that of the largest segment. On a full disk it
+    /// begins with the reserve.
+    ///
+    /// # Cost
+    /// Each segment is read together with the newer ones that reach below the floor.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] for a height above the head or below the range.
@@ -87,27 +92,56 @@ impl Core {
         floor: BlockNumber,
         observer: &dyn Observer,
     ) -> Result<(), Error> {
-        let directory = &self.shared.directory;
-        let reaching = reaching(&self.version(), domain, floor);
-        let (Some(first), Some(last)) = (reaching.first(), reaching.last()) else { return Ok(()) };
-        let steps =
-            StepRange::new(first.record.steps.from(), last.record.steps.to()).expect("segments ascend");
-        let entries = entries_of(&reaching)?;
-        let name = directory.config.name(domain);
-        observer.begin(&format!("prune {name}.{steps}"), Some(entries));
-        let shape = self.shape_of_new(domain, steps, entries)?;
-        let inputs = reaching.iter().map(|segment| &**segment);
+        let mut reaching = reaching(&self.version(), domain, floor);
+        let _long = work.begin_long();
+        // The oldest first: a deletion may go when no older version is left that it hides.
+        while !reaching.is_empty() {
+            self.prune_segment(work, &reaching, floor, observer)?;
+            // Its files go with it.
+            reaching.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Rewrites the first of the segments that reach below the floor without what the later ones hide; drops it where nothing
+    /// is left of it, and leaves it alone where nothing would go.
+    fn prune_segment(
+        &self,
+        work: &FileWork<'_>,
+        reaching: &[Arc<LiveSegment>],
+        floor: BlockNumber,
+        observer: &dyn Observer,
+    ) -> Result<(), Error> {
+        let (directory, segment) = (&self.shared.directory, &reaching[0]);
+        let inputs = || reaching.iter().map(|segment| &**segment);
+        let mut visible = Visible::new(segment.record.domain, floor);
+        let mut is_shrunk = false;
+        for_each_entry(directory, inputs(), |entry| {
+            is_shrunk = !visible.keeps(entry) && segment.has(entry);
+            Ok(!is_shrunk)
+        })?;
+        if !is_shrunk {
+            return Ok(());
+        }
+        let SegmentRecord { domain, steps, .. } = segment.record;
+        let name = segment.record.stem(&directory.config);
+        observer.begin(&format!("prune {name}"), Some(entries_of(reaching)?));
+        let shape = self.shape_of_new(domain, steps, segment.summary()?.entries)?;
         let mut visible = Visible::new(domain, floor);
-        let long = work.begin_long();
-        let on_progress = work.on_progress(observer);
-        let record =
-            rewrite(directory, domain, inputs, steps, shape, on_progress, |entry| visible.keeps(entry))?;
-        drop(long);
+        let keep = |entry: &Entry<'_>| visible.keeps(entry) && segment.has(entry);
+        let record = rewrite(directory, domain, inputs(), steps, shape, work.on_progress(observer), keep)?;
         observer.end();
         let added = record.map(|record| LiveSegment::open_new(directory, record)).transpose()?;
-        let change =
-            FileChange { removed: reaching, added: added.into_iter().map(Arc::new).collect(), log: None };
+        let added = added.into_iter().map(Arc::new).collect();
+        let change = FileChange { removed: vec![Arc::clone(segment)], added, log: None };
         self.publish(&mut self.state.lock(), change, |_, _| {})
+    }
+}
+
+impl LiveSegment {
+    /// Whether an entry of a pass over several segments of one domain is of this one: their steps do not overlap.
+    pub(crate) fn has(&self, entry: &Entry<'_>) -> bool {
+        self.blocks.0 <= entry.block && entry.block <= self.blocks.1
     }
 }
 

@@ -33,7 +33,8 @@ impl Core {
     /// Forgets the blocks above `to`; a height between two blocks stands for the lower one.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] for a height that cannot be read: what lies below it is not there to go back to.
+    /// [`Error::OutOfRange`] for a height that cannot be read: what is below it is not there to go back to. [`Error::NoRoom`] on a
+    /// disk that is full although the reserve was given up; nothing has changed then.
     pub(crate) fn unwind(&self, to: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
         let work = self.begin_file_work();
         // Let go of after `version`, which has the files that go.
@@ -46,6 +47,7 @@ impl Core {
         let emitted =
             self.shared.directory.config.step_len.first_block(self.state.lock().manifest.emitted_to);
         if to.saturating_add(1) >= emitted {
+            _reserve = self.shared.directory.draw_on_reserve_for_record("unwind")?;
             self.unwind_memory(to)?;
         } else {
             _reserve = self.shared.directory.draw_on_reserve()?;
@@ -53,6 +55,17 @@ impl Core {
         }
         self.changed.notify_all();
         Ok(())
+    }
+
+    /// Takes the last step in segments back into memory where the block that let it go is gone with a damaged log: else the next
+    /// block might come into a step that is in segments.
+    pub(crate) fn take_back_incomplete_steps(&self) -> Result<(), Error> {
+        let emitted_to = self.state.lock().manifest.emitted_to;
+        let emitted = self.shared.directory.config.step_len.first_block(emitted_to);
+        match self.version().head {
+            Some(head) if head.saturating_add(1) < emitted => self.unwind(head, &()),
+            _ => Ok(()),
+        }
     }
 
     fn unwind_memory(&self, to: BlockNumber) -> Result<(), Error> {

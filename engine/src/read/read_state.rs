@@ -10,6 +10,7 @@ use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
 use crate::error::{Available, Error};
+use crate::manifest::Manifest;
 use crate::memtable::Found;
 use crate::memtable::log_tail::LogTail;
 use crate::memtable::step_table::{StepTable, add_block, unwound};
@@ -71,6 +72,23 @@ impl LogFault {
 }
 
 impl Version {
+    /// What the manifest names without the log.
+    pub(crate) fn of_segments(
+        config: &Config,
+        manifest: &Manifest,
+        segments: impl IntoIterator<Item = Arc<LiveSegment>>,
+    ) -> Self {
+        Self {
+            segments: Arc::new(by_domain(config.domains.len(), segments)),
+            tables: Vec::new(),
+            log: None,
+            log_fault: None,
+            first: manifest.first_block,
+            head: manifest.emitted_head,
+            emitted_head: manifest.emitted_head,
+        }
+    }
+
     /// The blocks that are in no segment, as tables by step ascending.
     ///
     /// # Cost

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use icecore_index::FILTER_MEMORY_KEYS;
 use icecore_segments::frame::Kind;
 use icecore_segments::step::{Step, StepRange};
 
@@ -15,20 +16,38 @@ use crate::segment::live::LiveSegment;
 /// What the files of a merge need beside the bytes of its inputs: pages that are not full, headers, the manifest.
 const ROOM_SPARE: u64 = 64 << 10;
 
+/// The length in bytes of a key's hash in the temporary file of a filter.
+const HASH_LEN: u64 = 8;
+
 /// A segment as planning sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) steps: StepRange,
-    /// What a merge of it reads, and may write before it frees any.
+    /// Of its three files.
     pub(crate) bytes: u64,
+    /// At least as many keys as it has.
+    pub(crate) keys_max: u64,
 }
 
 impl Piece {
     pub(crate) fn of(record: &SegmentRecord) -> Self {
-        // The filter's hashes go through a temporary file: 8 bytes a key, where the filter has 1.4.
-        let len = |kind| record.file(kind).summary.len;
-        let bytes = Kind::ALL.into_iter().map(len).sum::<u64>() + 6 * len(Kind::ExistenceFilter);
-        Self { steps: record.steps, bytes }
+        let bytes = Kind::ALL.into_iter().map(|kind| record.file(kind).summary.len).sum();
+        // A filter has at least one fingerprint for each key.
+        let keys_max = record.kvei.summary.len * 8 / u64::from(record.filter_bits.get());
+        Self { steps: record.steps, bytes, keys_max }
+    }
+
+    /// What several become together.
+    pub(crate) fn merged(pieces: &[Self], steps: StepRange) -> Self {
+        let bytes = pieces.iter().map(|piece| piece.bytes).sum();
+        Self { steps, bytes, keys_max: pieces.iter().map(|piece| piece.keys_max).sum() }
+    }
+
+    /// What may be written before the inputs go: the files, and the temporary file through which the hashes of many keys go on
+    /// their way to the filter.
+    pub(crate) fn room(self) -> u64 {
+        let spooled = if self.keys_max > FILTER_MEMORY_KEYS { self.keys_max * HASH_LEN } else { 0 };
+        self.bytes + spooled
     }
 }
 
@@ -58,7 +77,7 @@ pub(crate) struct Bounds {
 pub(crate) fn plan(segments: &[Piece], bounds: Bounds) -> Option<Planned> {
     let mut best: Option<Planned> = None;
     for_each_group(segments, bounds, |group, range| {
-        let (inputs, bytes) = (group.len(), group.iter().map(|piece| piece.bytes).sum::<u64>() + ROOM_SPARE);
+        let (inputs, bytes) = (group.len(), Piece::merged(group, range).room() + ROOM_SPARE);
         if bytes <= bounds.room && best.is_none_or(|best| inputs > best.inputs) {
             best = Some(Planned { range, inputs, bytes });
         }
@@ -114,6 +133,7 @@ mod tests {
         let piece = |(from, to): &(u64, u64)| Piece {
             steps: StepRange::new(Step(*from), Step(*to)).unwrap(),
             bytes: (to - from) * 1000,
+            keys_max: to - from,
         };
         let pieces: Vec<_> = pairs.iter().map(piece).collect();
         let bounds = Bounds { from: Step(0), emitted_to: Step(emitted_to), span_max, room };
@@ -155,12 +175,22 @@ mod tests {
     #[test]
     fn the_surplus_is_what_merging_does_away_with() {
         let bounds = Bounds { from: Step(0), emitted_to: Step(14), span_max: ALL, room: ALL };
-        let piece = |from| Piece { steps: StepRange::single(Step(from)), bytes: 1 };
+        let piece = |from| Piece { steps: StepRange::single(Step(from)), bytes: 1, keys_max: 1 };
         let single: Vec<_> = (0..14).map(piece).collect();
         assert_eq!(surplus(&single, bounds), 14 - 3, "[0, 8), [8, 12), [12, 14)");
         assert_eq!(surplus(&single, Bounds { from: Step(8), ..bounds }), 6 - 2);
         assert_eq!(surplus(&single, Bounds { span_max: 2, ..bounds }), 7);
         assert_eq!(surplus(&single[..1], bounds), 0);
+    }
+
+    #[test]
+    fn only_the_hashes_of_many_keys_take_room_of_their_own() {
+        let steps = StepRange::new(Step(0), Step(2)).unwrap();
+        let piece = |keys_max| Piece { steps, bytes: 1000, keys_max };
+        let half = FILTER_MEMORY_KEYS / 2;
+        assert_eq!(Piece::merged(&[piece(half), piece(half)], steps).room(), 2000);
+        let spooled = 8 * (2 * half + 1);
+        assert_eq!(Piece::merged(&[piece(half), piece(half + 1)], steps).room(), 2000 + spooled);
     }
 
     #[test]

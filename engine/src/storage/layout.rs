@@ -9,6 +9,7 @@
 //! DIR/storage.0-64.kvei
 //! DIR/storage.0-64.1.bt            revision 1: a second file for the same range, after a reindex
 //! DIR/wal/0000000000000001.wal     the write-ahead log, one file after another
+//! DIR/wal/0000000000000001.wal.damaged   a file of the log that was given up because of damage
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -41,6 +42,11 @@ pub(crate) fn wal_dir(dir: &Path) -> PathBuf {
 /// A file of the log.
 pub(crate) fn wal_file(dir: &Path, sequence: u64) -> PathBuf {
     wal_dir(dir).join(format!("{sequence:016x}.wal"))
+}
+
+/// Where a file of the log is kept that was given up because of damage. No other module looks at it again.
+pub(crate) fn wal_file_set_aside(dir: &Path, sequence: u64) -> PathBuf {
+    wal_file(dir, sequence).with_extension("wal.damaged")
 }
 
 /// The sequence number of a file of the log; `None` for other names.
@@ -97,8 +103,15 @@ mod tests {
         assert_eq!(segment_file("storage", steps, 0, Kind::Segment), "storage.0-64.kv");
         assert_eq!(segment_file("storage", steps, 1, Kind::PivotIndex), "storage.0-64.1.bt");
         assert_eq!(wal_file(Path::new("d"), 1), Path::new("d/wal/0000000000000001.wal"));
+        assert_eq!(wal_file_set_aside(Path::new("d"), 1), Path::new("d/wal/0000000000000001.wal.damaged"));
         assert_eq!(parse_wal_name("00000000000000ff.wal"), Some(255));
-        for name in ["00000000000000FF.wal", "ff.wal", "00000000000000ff", "0x000000000000ff.wal"] {
+        for name in [
+            "00000000000000FF.wal",
+            "ff.wal",
+            "00000000000000ff",
+            "0x000000000000ff.wal",
+            "00000000000000ff.wal.damaged",
+        ] {
             assert_eq!(parse_wal_name(name), None, "{name}");
         }
         assert!(

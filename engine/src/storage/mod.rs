@@ -16,15 +16,21 @@ pub(crate) mod reserve;
 use std::fmt;
 use std::io::Write;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::error::Error;
+use crate::error::{Error, Operation};
 pub use map::{Access, Mapping};
 
 /// A file system as the engine uses it. Paths are whole; the engine composes them.
 pub trait Storage: Send + Sync + fmt::Debug + 'static {
     /// Creates a directory and those above it; one that exists is no error.
     fn create_dir(&self, path: &Path) -> Result<(), Error>;
+
+    /// The one path of a file or directory, whatever links lead there; `None` where there is none. A storage without links may say
+    /// that any path is the one.
+    fn canonical(&self, path: &Path) -> Result<Option<PathBuf>, Error> {
+        Ok(Some(path.to_owned()))
+    }
 
     /// The names of the files in a directory, sorted; `None` where there is no such directory.
     fn list(&self, dir: &Path) -> Result<Option<Vec<String>>, Error>;
@@ -139,4 +145,28 @@ impl fmt::Debug for DirLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("DirLock")
     }
+}
+
+/// Bytes read and written at once where a file is copied.
+const COPY_BUFFER: usize = 1 << 20;
+
+/// Copies the bytes that a file has now, durably.
+pub(crate) fn copy_file(storage: &dyn Storage, source: &Path, target: &Path) -> Result<u64, Error> {
+    let file = storage.open(source)?.ok_or_else(|| Error::Missing { path: source.to_owned() })?;
+    let mut out = storage.create(target)?;
+    let len = file.len()?;
+    let (mut buffer, mut at) = (vec![0; COPY_BUFFER], 0);
+    while at < len {
+        let part = buffer.len().min((len - at) as usize);
+        let read = file.read_at(at, &mut buffer[..part])?;
+        if read == 0 {
+            break;
+        }
+        let written = out.write_all(&buffer[..read]);
+        let operation = Operation::Write;
+        written.map_err(|source| Error::Io { operation, path: target.to_owned(), source })?;
+        at += read as u64;
+    }
+    out.sync()?;
+    Ok(at)
 }

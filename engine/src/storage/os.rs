@@ -59,6 +59,10 @@ impl Storage for OsStorage {
         at(Operation::Create, path, fs::create_dir_all(path))
     }
 
+    fn canonical(&self, path: &Path) -> Result<Option<PathBuf>, Error> {
+        found(Operation::Open, path, fs::canonicalize(path))
+    }
+
     fn list(&self, dir: &Path) -> Result<Option<Vec<String>>, Error> {
         let Some(entries) = found(Operation::List, dir, fs::read_dir(dir))? else { return Ok(None) };
         let mut names = Vec::new();

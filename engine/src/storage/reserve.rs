@@ -10,6 +10,9 @@ use crate::storage::layout;
 /// Enough for the manifest of ten thousand files.
 pub(crate) const RESERVE_LEN: u64 = 512 << 10;
 
+/// More than a record without changes and its mark take, in blocks of any file system.
+const RECORD_ROOM: u64 = 64 << 10;
+
 /// The right to the space of the reserve. When it is dropped, the reserve is taken again if there is room by then.
 pub(crate) struct Reserve<'d>(&'d Directory);
 
@@ -23,8 +26,29 @@ impl Drop for Reserve<'_> {
 impl Directory {
     /// Gives the reserve up for work that frees space, where less than that is left on the file system.
     pub(crate) fn draw_on_reserve(&self) -> Result<Reserve<'_>, Error> {
+        self.draw_on_reserve_below(RESERVE_LEN)
+    }
+
+    /// Gives the reserve up for a record of the log that must not fail half way, where there is too little room for it.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] where there is too little even then.
+    pub(crate) fn draw_on_reserve_for_record(&self, task: &str) -> Result<Reserve<'_>, Error> {
+        let reserve = self.draw_on_reserve_below(RECORD_ROOM)?;
+        match self.storage.free_space(&self.path)? {
+            Some(free) if free < RECORD_ROOM => Err(Error::NoRoom {
+                task: task.to_owned(),
+                path: self.path.clone(),
+                needed: RECORD_ROOM,
+                free,
+            }),
+            _ => Ok(reserve),
+        }
+    }
+
+    fn draw_on_reserve_below(&self, room: u64) -> Result<Reserve<'_>, Error> {
         let free = self.storage.free_space(&self.path)?;
-        if free.is_some_and(|free| free < RESERVE_LEN) {
+        if free.is_some_and(|free| free < room) {
             self.storage.remove(&layout::reserve(&self.path))?;
         }
         Ok(Reserve(self))

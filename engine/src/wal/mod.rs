@@ -50,8 +50,10 @@ mod writer;
 
 pub(crate) use follower::{LogBlock, LogEvent, WalFollower};
 pub(crate) use heights::Heights;
-pub(crate) use reader::{Position, Tail, WalReader};
-pub(crate) use record::{BODY_LEN_MAX, ChangeRef, FILE_HEADER_LEN, Record, RecordRef, VERSION, fingerprint};
+pub(crate) use reader::{Position, Tail, WalReader, whole_blocks};
+pub(crate) use record::{
+    BODY_LEN_MAX, BlockRecord, ChangeRef, FILE_HEADER_LEN, Record, RecordRef, VERSION, fingerprint,
+};
 pub(crate) use writer::WalWriter;
 
 use icecore_segments::checksum::{Checksum, ContentHasher};

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use icecore_segments::step::BlockNumber;
+
 use super::record::{
-    BadHeader, FILE_HEADER_LEN, FileHeader, Kind, RECORD_HEADER_LEN, Record, RecordHeader, VERSION,
-    check_file_header,
+    BadHeader, BlockHead, FILE_HEADER_LEN, FileHeader, Kind, RECORD_HEADER_LEN, Record, RecordHeader,
+    VERSION, check_file_header, file_header,
 };
 use crate::error::Error;
 use crate::options::Config;
@@ -57,16 +59,33 @@ impl<'a> WalReader<'a> {
     /// [`Error::Damaged`] with the offset of the first record that does not hold; [`Error::Unsupported`] for a version
     /// of the format that this build does not read.
     pub(crate) fn open(path: &'a Path, bytes: &'a [u8], sequence: u64, tail: Tail) -> Result<Self, Error> {
+        let (reader, damage) = Self::open_before_damage(path, bytes, sequence, tail)?;
+        damage.map_or(Ok(reader), Err)
+    }
+
+    /// Checks the header and every record of a file. Of a damaged file the reader has the records before the first damage, which
+    /// comes with it.
+    ///
+    /// # Errors
+    /// Those of [`WalReader::open`] for the header of the file.
+    pub(crate) fn open_before_damage(
+        path: &'a Path,
+        bytes: &'a [u8],
+        sequence: u64,
+        tail: Tail,
+    ) -> Result<(Self, Option<Error>), Error> {
         let header = check_file_header(bytes, sequence).map_err(|bad| bad_header(bad, path))?;
-        let walk = Walk::over(bytes, header).map_err(|bad| bad.in_file(path))?;
-        if let Some(bad) = walk.bad
-            && (tail == Tail::Sealed || was_durable(bytes, bad.offset, header))
-        {
-            return Err(bad.in_file(path));
-        }
-        if tail == Tail::Sealed && !walk.ended {
-            return Err(Bad { offset: bytes.len(), reason: "no end record" }.in_file(path));
-        }
+        let walk = Walk::over(bytes, header);
+        let damage = match walk.bad {
+            Some(bad) => {
+                let is_torn = !walk.is_contradicted && !was_durable(bytes, bad.offset, header);
+                (tail == Tail::Sealed || !is_torn).then_some(bad)
+            }
+            None if tail == Tail::Sealed && !walk.ended => {
+                Some(Bad { offset: bytes.len(), reason: "no end record" })
+            }
+            None => None,
+        };
         let durable = if tail == Tail::Sealed { walk.len } else { walk.durable.min(walk.len) };
         let version = header.version;
         let position = Position {
@@ -76,7 +95,8 @@ impl<'a> WalReader<'a> {
             records_end: walk.records_end as u64,
             marked: walk.records_end <= durable,
         };
-        Ok(Self { path, bytes: &bytes[..walk.len], header, position, durable })
+        let reader = Self { path, bytes: &bytes[..walk.len], header, position, durable };
+        Ok((reader, damage.map(|damage| damage.in_file(path))))
     }
 
     /// Where a writer goes on, if this is the last file.
@@ -185,41 +205,72 @@ struct Walk {
     /// Whether the file ends in an end record.
     ended: bool,
     bad: Option<Bad>,
+    /// Whether what is bad contradicts the records before it, which no interrupted append explains.
+    is_contradicted: bool,
 }
 
 impl Walk {
     /// Goes from record to record until the end of the file or the first that is bad.
-    ///
-    /// `Err` is for what no interrupted append explains.
-    fn over(bytes: &[u8], header: FileHeader) -> Result<Self, Bad> {
+    fn over(bytes: &[u8], header: FileHeader) -> Self {
         let start = FILE_HEADER_LEN;
-        let mut walk = Self { len: start, records_end: start, durable: start, ended: false, bad: None };
+        let mut walk = Self {
+            len: start,
+            records_end: start,
+            durable: start,
+            ended: false,
+            bad: None,
+            is_contradicted: false,
+        };
         while walk.len < bytes.len() {
             let offset = walk.len;
             let frame = match Frame::at(bytes, offset, header) {
                 Ok(frame) => frame,
-                Err(bad) => return Ok(Self { bad: Some(bad), ..walk }),
+                Err(bad) => return Self { bad: Some(bad), ..walk },
             };
             let (kind, durable) = (frame.header.kind, frame.header.durable as usize);
             if durable < walk.durable {
-                return Err(Bad {
-                    offset,
-                    reason: "a record knows of fewer durable bytes than the one before",
-                });
+                let reason = "a record knows of fewer durable bytes than the one before";
+                return walk.contradicted_by(Bad { offset, reason });
             }
             walk.durable = durable;
             if kind == Kind::End {
                 walk.ended = true;
-                let behind = Bad { offset: frame.end, reason: "bytes behind the end record" };
-                return if frame.end == bytes.len() { Ok(walk) } else { Err(behind) };
+                let after = Bad { offset: frame.end, reason: "bytes behind the end record" };
+                return if frame.end == bytes.len() { walk } else { walk.contradicted_by(after) };
             }
             walk.len = frame.end;
             if kind.is_record() {
                 walk.records_end = frame.end;
             }
         }
-        Ok(walk)
+        walk
     }
+
+    fn contradicted_by(self, bad: Bad) -> Self {
+        Self { bad: Some(bad), is_contradicted: true, ..self }
+    }
+}
+
+/// The heights of all blocks from `offset` of a log file that are whole, whatever is between them.
+pub(crate) fn whole_blocks(bytes: &[u8], sequence: u64, offset: usize) -> Vec<BlockNumber> {
+    // Records do not need the header of the file, which may be what is damaged.
+    let header = check_file_header(bytes, sequence).unwrap_or_else(|_| file_header(sequence, VERSION).1);
+    let (mut heights, mut offset) = (Vec::new(), offset.max(FILE_HEADER_LEN));
+    while offset < bytes.len() {
+        if let Some(record) = RecordHeader::at(bytes, offset, header) {
+            let start = offset + RECORD_HEADER_LEN;
+            // The length is covered by the checksum of the record's header, so a damaged body is passed over.
+            let end = start.saturating_add(record.len as usize);
+            let body = bytes.get(start..end).filter(|body| record.fits(body));
+            if let (Kind::Block, Some(body)) = (record.kind, body) {
+                heights.extend(BlockHead::decode(body, header.version).map(|head| head.height));
+            }
+            offset = end;
+        } else {
+            offset += 1;
+        }
+    }
+    heights
 }
 
 /// Whether any sound record header behind `bad` says that the byte there was synced.

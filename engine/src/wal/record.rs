@@ -338,8 +338,10 @@ pub(super) fn for_each_change<'b>(
 impl ChangeRef<'_> {
     /// What keeps this change from following the key `previous` in a block of an archive with this `config`.
     fn check(&self, previous: Option<(u16, &[u8])>, config: &Config) -> Result<(), &'static str> {
-        if config.declared_domain(DomainId(self.domain)).is_none() {
-            return Err("a block changes a domain that was not declared");
+        let domain = config.declared_domain(DomainId(self.domain));
+        let domain = domain.ok_or("a block changes a domain that was not declared")?;
+        if domain.key_len.is_some_and(|len| len != self.key.len()) {
+            return Err("a block has a key of another length than its domain declares");
         }
         if self.key.len() > KEY_LEN_MAX {
             return Err("a block has a key that is too long");

@@ -27,7 +27,7 @@ impl Core {
         let (root, nodes) = self.ensure_tree(state)?.apply(config, version.head, height, changes);
         // From here on the tree is ahead of the log: a failure poisons, and opening again starts from the log.
         let logged = self.log_block(state, height, root, changes);
-        state.poisoned(logged)?;
+        state.poisoned(logged).map_err(|error| Error::CommitUnknown { height, source: Box::new(error) })?;
         self.publish_block(&version, height, root, changes, nodes);
         self.changed.notify_all();
         Ok(root)

@@ -2,5 +2,6 @@
 
 pub(crate) mod commit;
 pub(crate) mod compare;
+pub(crate) mod log_drop;
 pub(crate) mod recovery;
 pub(crate) mod writer;

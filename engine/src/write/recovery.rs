@@ -3,7 +3,7 @@
 //! 1. the lock (writers);
 //! 2. the manifest;
 //! 3. the segments that it names;
-//! 4. the log, replayed into tables;
+//! 4. the log, replayed into tables; on request, one that is damaged is given up from the damage on first;
 //! 5. what no manifest names is removed, a torn tail is cut, and the reserve is taken (writers).
 //!
 //! A reader does less, and goes on where it left off: [`follow`](crate::read::follow).
@@ -19,7 +19,7 @@ use rayon::prelude::*;
 
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentRecord, had_content};
-use crate::options::{Config, OpenOptions};
+use crate::options::{Config, LogDamage, OpenOptions};
 use crate::read::read_state::{Version, by_domain};
 use crate::read::shared::Shared;
 use crate::segment::live::{FileView, LiveFile, LiveSegment};
@@ -29,6 +29,7 @@ use crate::storage::directory::Directory;
 use crate::storage::layout;
 use crate::wal::log::{Log, LogFile, create_file};
 use crate::wal::{ChangeRef, Heights, Position, Record, Tail, WalReader};
+use crate::write::log_drop;
 use crate::write::writer::{Core, State};
 
 /// Makes the directory of a new archive. The manifest comes last: without it there is no archive.
@@ -72,6 +73,7 @@ pub(crate) fn open_for_writing(
     path: &Path,
     options: OpenOptions,
 ) -> Result<Core, Error> {
+    options.check()?;
     if storage.list(path)?.is_none() {
         return Err(Error::NotAnArchive { path: path.to_owned() });
     }
@@ -81,6 +83,10 @@ pub(crate) fn open_for_writing(
     // nothing removed that the manifest before it names, until it is.
     storage.sync_dir(path)?;
     let directory = Directory::new(&storage, path, &manifest.config);
+    let log_drop = match options.log_damage {
+        LogDamage::Refuse => None,
+        LogDamage::DropAfter => log_drop::drop_damaged(&directory, &mut manifest)?,
+    };
     let repairs = Mutex::new(Vec::new());
     let loaded = load(&directory, &manifest, options.file_parallelism(), &repairs)?;
     let mut repairs = repairs.into_inner();
@@ -95,15 +101,17 @@ pub(crate) fn open_for_writing(
     let log = Log::resume(&directory, loaded.files, loaded.log_end)?;
     directory.fill_reserve()?;
     let state = State::new(manifest, log);
-    Ok(Core {
+    let core = Core {
         shared: Shared::new(directory, loaded.version),
         options,
         state: Mutex::new(state),
         structure: Mutex::new(()),
         changed: Condvar::new(),
         repairs,
+        log_drop,
         lock,
-    })
+    };
+    Ok(core)
 }
 
 /// What the manifest names, opened and replayed.
@@ -128,15 +136,7 @@ fn load(
         // Checking accessors waits for the first and the last page of each.
         Parallelism::Rayon => records.par_iter().map(hold).collect::<Result<_, _>>()?,
     };
-    let mut version = Version {
-        segments: Arc::new(by_domain(directory.config.domains.len(), segments)),
-        tables: Vec::new(),
-        log: None,
-        log_fault: None,
-        first: manifest.first_block,
-        head: manifest.emitted_head,
-        emitted_head: manifest.emitted_head,
-    };
+    let mut version = Version::of_segments(&directory.config, manifest, segments);
     let (mut files, mut heights) = (VecDeque::new(), manifest.heights());
     for sequence in manifest.wal_first..manifest.wal_last {
         let tail = Tail::Sealed;

@@ -24,6 +24,7 @@ use crate::segment::policy::NewSegment;
 use crate::segment::writer::Shape;
 use crate::storage::DirLock;
 use crate::wal::log::{Log, NextFile};
+use crate::write::log_drop::LogDrop;
 
 /// The writing side of an archive.
 pub(crate) struct Core {
@@ -34,6 +35,7 @@ pub(crate) struct Core {
     /// Notified after each commit and each emission.
     pub(crate) changed: Condvar,
     pub(crate) repairs: Vec<String>,
+    pub(crate) log_drop: Option<LogDrop>,
     #[expect(dead_code, reason = "held for its drop, which releases the lock")]
     pub(crate) lock: DirLock,
 }
@@ -97,6 +99,11 @@ impl State {
     /// Refuses writes after a failed one.
     pub(crate) fn check_poison(&self) -> Result<(), Error> {
         self.poison.as_ref().map_or(Ok(()), |poison| Err(poison.refusal()))
+    }
+
+    /// Whether writes are refused.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poison.is_some()
     }
 
     /// Remembers a failed write or sync: after it nobody knows what is on disk.

@@ -21,7 +21,7 @@ use super::{BITS_AT, FilterBits, FilterSummary, PAYLOAD_LEN, Parallelism, Spool}
 use crate::hash::KeyHash;
 
 /// Up to here one buffer holds all hashes: 64 MiB.
-const MEMORY_KEYS: u64 = 8 << 20;
+pub const MEMORY_KEYS: u64 = 8 << 20;
 
 /// What a bucket is to hold, on average: 16 MiB.
 const BUCKET_KEYS: u64 = 2 << 20;

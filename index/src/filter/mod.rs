@@ -20,7 +20,7 @@ mod reader;
 mod shard;
 mod spool;
 
-pub use builder::FilterBuilder;
+pub use builder::{FilterBuilder, MEMORY_KEYS as FILTER_MEMORY_KEYS};
 pub use reader::ExistenceFilter;
 pub use spool::{MemorySpool, Spool};
 
