@@ -225,7 +225,7 @@ fn write(args: &CheckArgs, script: &Script) -> Result<Verdict, Verdict> {
     if let Some(follower) = follower {
         follower.finish()?;
     }
-    let last = script.states.last().expect("a script has a last state");
+    let last = script.last();
     let archive = driver.into_archive().expect("the script created an archive");
     examine(archive.reader(), last)
         .map_err(|difference| at(difference.into(), "at the end of the script"))?;

@@ -93,12 +93,7 @@ pub(crate) fn examine(reader: &Reader, model: &Model) -> Result<(), Difference> 
 }
 
 /// Asks every key at the heights of a range.
-pub(crate) fn examine_heights(
-    reader: &Reader,
-    model: &Model,
-    first: u64,
-    head: u64,
-) -> Result<(), Difference> {
+fn examine_heights(reader: &Reader, model: &Model, first: u64, head: u64) -> Result<(), Difference> {
     let keys = model.keys();
     heights(first, head).into_iter().try_for_each(|at| examine_view(&reader.at(at)?, model, &keys, at))
 }
@@ -120,28 +115,78 @@ pub(crate) fn examine_view(
     keys: &BTreeSet<Key>,
     at: u64,
 ) -> Result<(), Difference> {
+    examine_root(view, model, at)?;
+    keys.iter().try_for_each(|key| examine_key(view, model, key, at))?;
+    (0..DOMAINS.len()).try_for_each(|domain| examine_domain(view, model, keys, domain, at))
+}
+
+fn examine_root(view: &View, model: &Model, at: u64) -> Result<(), Difference> {
     same!(Some((view.height()?, view.root()?)), model.block_at(at), "block and root at {at}");
-    for key in keys {
-        same!(view.get(DOMAINS[key.0], &key.1)?, model.get(key, at), "{key:?} at {at}");
-    }
-    for (domain, name) in DOMAINS.iter().enumerate() {
-        let asked: Vec<&Key> = keys.iter().filter(|key| key.0 == domain).collect();
-        let bytes: Vec<&[u8]> = asked.iter().map(|key| &key.1[..]).collect();
-        let expected: Vec<_> = asked.iter().map(|key| model.get(key, at)).collect();
-        same!(view.multi_get(name, &bytes)?, expected, "many keys of {name} at {at}");
-        let state = model.state(domain, at);
-        same!(entries(view, name, &Scan::all())?, &state[..], "scan of {name} at {at}");
-        let mut backward = entries(view, name, &Scan::all().backward())?;
-        backward.reverse();
-        same!(backward, &state[..], "backward scan of {name} at {at}");
-        let within: Vec<_> = state.iter().filter(|(key, _)| key.starts_with(b"ab")).cloned().collect();
-        same!(entries(view, name, &Scan::prefix(b"ab"))?, within, "prefix scan of {name} at {at}");
-        let (from, to) = (&b"a"[..], &b"abz"[..]);
-        let is_between = |key: &Vec<u8>| from <= &key[..] && &key[..] < to;
-        let between: Vec<_> = state.iter().filter(|(key, _)| is_between(key)).cloned().collect();
-        same!(entries(view, name, &Scan::all().from(from).to(to))?, between, "range scan of {name} at {at}");
-    }
     Ok(())
+}
+
+fn examine_key(view: &View, model: &Model, key: &Key, at: u64) -> Result<(), Difference> {
+    same!(view.get(DOMAINS[key.0], &key.1)?, model.get(key, at), "{key:?} at {at}");
+    Ok(())
+}
+
+/// Asks for many keys of a domain at once.
+fn examine_domain(
+    view: &View,
+    model: &Model,
+    keys: &BTreeSet<Key>,
+    domain: usize,
+    at: u64,
+) -> Result<(), Difference> {
+    let name = DOMAINS[domain];
+    let asked: Vec<&Key> = keys.iter().filter(|key| key.0 == domain).collect();
+    let bytes: Vec<&[u8]> = asked.iter().map(|key| &key.1[..]).collect();
+    let expected: Vec<_> = asked.iter().map(|key| model.get(key, at)).collect();
+    same!(view.multi_get(name, &bytes)?, expected, "many keys of {name} at {at}");
+    let state = model.state(domain, at);
+    same!(entries(view, name, &Scan::all())?, &state[..], "scan of {name} at {at}");
+    let mut backward = entries(view, name, &Scan::all().backward())?;
+    backward.reverse();
+    same!(backward, &state[..], "backward scan of {name} at {at}");
+    let within: Vec<_> = state.iter().filter(|(key, _)| key.starts_with(b"ab")).cloned().collect();
+    same!(entries(view, name, &Scan::prefix(b"ab"))?, within, "prefix scan of {name} at {at}");
+    let (from, to) = (&b"a"[..], &b"abz"[..]);
+    let is_between = |key: &Vec<u8>| from <= &key[..] && &key[..] < to;
+    let between: Vec<_> = state.iter().filter(|(key, _)| is_between(key)).cloned().collect();
+    same!(entries(view, name, &Scan::all().from(from).to(to))?, between, "range scan of {name} at {at}");
+    Ok(())
+}
+
+/// Asks everything of an archive that has a wrong file, each by itself: one answer that fails says nothing of the next.
+/// [`Difference::Failed`] is the first failure where nothing is wrong.
+pub(crate) fn examine_each(reader: &Reader, model: &Model) -> Result<(), Difference> {
+    let mut failures = Vec::new();
+    let mut take = |result: Result<(), Difference>| match result {
+        Err(Difference::Failed(why)) => {
+            failures.push(why);
+            Ok(())
+        }
+        result => result,
+    };
+    let latest = reader.latest().map(drop);
+    if latest.is_ok() {
+        same!(reader.range(), model.range(), "range");
+    }
+    take(latest.map_err(Difference::from))?;
+    let (keys, range) = (model.keys(), reader.range());
+    for at in range.into_iter().flat_map(|(first, head)| heights(first, head)) {
+        let view = reader.at(at)?;
+        take(examine_root(&view, model, at))?;
+        keys.iter().try_for_each(|key| take(examine_key(&view, model, key, at)))?;
+        (0..DOMAINS.len()).try_for_each(|domain| take(examine_domain(&view, model, &keys, domain, at)))?;
+    }
+    if let Some((first, _)) = model.range() {
+        keys.iter().try_for_each(|key| take(examine_history(reader, model, key, first)))?;
+    }
+    for at in range.into_iter().flat_map(|(first, head)| [first, head]) {
+        take(examine_proofs(&reader.at(at)?, model, &keys, at))?;
+    }
+    failures.into_iter().next().map_or(Ok(()), |why| Err(Difference::Failed(why)))
 }
 
 /// Keys and values in order.

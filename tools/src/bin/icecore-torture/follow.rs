@@ -82,7 +82,7 @@ impl<'s> Follower<'s> {
     /// The script is at its end: so is what the reader sees, and its views are what they were.
     pub(crate) fn finish(mut self) -> Result<(), Verdict> {
         self.go_on()?;
-        let last = self.script.states.last().expect("a script has a last state");
+        let last = self.script.last();
         if !resembles(&self.reader, last)? {
             let (range, expected) = (self.reader.range(), last.range());
             let why = format!("a reader that was there before sees {range:?} and not {expected:?}");

@@ -70,6 +70,11 @@ impl Model {
         self.first = self.first.max(self.block_at(before).map(|(height, _)| height));
     }
 
+    /// The same with another lowest block.
+    pub(crate) fn with_floor(&self, floor: u64) -> Self {
+        Self { first: Some(floor), ..self.clone() }
+    }
+
     pub(crate) fn get(&self, key: &Key, at: u64) -> Value {
         self.versions.get(key)?.range(..=at).next_back().and_then(|(_, value)| value.clone())
     }
