@@ -151,6 +151,8 @@ fn verify_log(directory: &Directory, manifest: &Manifest, report: &mut VerifyRep
     if let Some(expected) = expected.filter(|expected| named.contains(expected)) {
         report.problems.push(Error::Missing { path: layout::wal_file(&directory.path, expected) });
     }
+    let is_last = manifest.check_log_is_last(&*directory.storage, &directory.path);
+    report.problems.extend(is_last.err());
     Ok(())
 }
 

@@ -92,18 +92,6 @@ impl Manifest {
         }
     }
 
-    /// Checks that the last log file has what it had when this manifest was written. `records_end` is where its records end.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`] for a log that was cut.
-    pub(crate) fn check_log_end(&self, dir: &Path, records_end: u64) -> Result<(), Error> {
-        if self.wal_reached <= records_end {
-            return Ok(());
-        }
-        let (path, offset) = (layout::wal_file(dir, self.wal_last), records_end);
-        Err(Error::Damaged { path, offset, reason: "the log ends before what the manifest says was synced" })
-    }
-
     /// Makes this the archive's manifest, durably, in one step.
     ///
     /// Durability: when this returns, a power loss leaves this manifest; when it fails, the former or this one.

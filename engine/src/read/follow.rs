@@ -122,7 +122,7 @@ impl Follower {
             let mut version = Version { segments: Arc::new(held.segments), ..self.empty_version() };
             version.emitted_head = self.manifest.emitted_head;
             match self.follow_log(before, &mut version) {
-                Err(Error::Missing { .. }) if self.reload()? => {
+                Err(Error::Missing { .. } | Error::Damaged { .. }) if self.reload()? => {
                     (known, self.log) = (Arc::clone(&version.segments), None);
                 }
                 Err(error) => {
@@ -196,6 +196,9 @@ impl Follower {
             log = self.open_log(log.sequence() + 1)?;
         }
         self.manifest.check_log_end(&self.directory.path, log.records_end())?;
+        if log.is_ended() {
+            self.manifest.check_log_is_last(&*self.directory.storage, &self.directory.path)?;
+        }
         self.log = Some(log);
         version.set_log(tail.finish(), &self.manifest);
         self.heights.check_emitted(self.manifest.emitted_head, version.head).map_err(|reason| {

@@ -18,6 +18,16 @@ pub enum Check {
     TornTail,
     /// The checksums of pages: of segments, pivot indexes and filters.
     PageChecksum,
+    /// The content checksum in the manifest: of segments, pivot indexes and filters.
+    FileIdentity,
+    /// Whether the last log file has what the manifest says was synced.
+    LogEnd,
+    /// Whether the log goes on after the last file that the manifest names.
+    LogIsLast,
+    /// Whether a sealed log file ends in an end record.
+    SealedEnd,
+    /// Whether the segments that a manifest names are there, before those that it does not name are removed.
+    GarbageGuard,
     /// The refusal of writes after one failed.
     Poison,
 }
@@ -27,12 +37,17 @@ static LEFT_OUT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 impl Check {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 11] = [
         Self::ManifestChecksum,
         Self::LogHeaderChecksum,
         Self::LogBodyChecksum,
         Self::TornTail,
         Self::PageChecksum,
+        Self::FileIdentity,
+        Self::LogEnd,
+        Self::LogIsLast,
+        Self::SealedEnd,
+        Self::GarbageGuard,
         Self::Poison,
     ];
 
@@ -44,6 +59,11 @@ impl Check {
             Self::LogBodyChecksum => "log-body-checksum",
             Self::TornTail => "torn-tail",
             Self::PageChecksum => "page-checksum",
+            Self::FileIdentity => "file-identity",
+            Self::LogEnd => "log-end",
+            Self::LogIsLast => "log-is-last",
+            Self::SealedEnd => "sealed-end",
+            Self::GarbageGuard => "garbage-guard",
             Self::Poison => "poison",
         }
     }

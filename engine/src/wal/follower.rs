@@ -139,6 +139,11 @@ impl WalFollower {
         self.seen.records_end
     }
 
+    /// Whether the last look met the end record.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.seen.ended
+    }
+
     /// Whether the file may have changed since it was last read. A torn tail may have been replaced by a record of its length.
     pub(crate) fn has_news(&self) -> Result<bool, Error> {
         let is_torn = self.seen.end < self.len && !self.seen.ended;
@@ -201,7 +206,9 @@ impl WalFollower {
         let end = seen.end;
         Ok(match bad {
             Some(bad) if is_sealed || self.was_durable(&bad, seen.durable)? => Err(bad),
-            None if is_sealed && !seen.ended => Err(Bad { offset: end, reason: "no end record" }),
+            None if is_sealed && !seen.ended && !left_out!(SealedEnd) => {
+                Err(Bad { offset: end, reason: "no end record" })
+            }
             _ => Ok(seen),
         })
     }

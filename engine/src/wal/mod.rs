@@ -41,6 +41,7 @@
 //! The cost of the judgement is one pass over the bytes behind the bad record, with a checksum of 24 bytes at
 //! those offsets where the fields make sense.
 
+mod end;
 mod follower;
 mod heights;
 pub(crate) mod log;

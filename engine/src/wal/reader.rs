@@ -64,7 +64,7 @@ impl<'a> WalReader<'a> {
         {
             return Err(bad.in_file(path));
         }
-        if tail == Tail::Sealed && !walk.ended {
+        if tail == Tail::Sealed && !walk.ended && !left_out!(SealedEnd) {
             return Err(Bad { offset: bytes.len(), reason: "no end record" }.in_file(path));
         }
         let durable = if tail == Tail::Sealed { walk.len } else { walk.durable.min(walk.len) };

@@ -91,7 +91,7 @@ pub(crate) fn open_for_writing(
         storage.sync_dir(path)?;
         manifest.store(&*storage, path)?;
     }
-    remove_garbage(&directory, &manifest)?;
+    remove_garbage(&directory, &manifest, &loaded.version)?;
     let log = Log::resume(&directory, loaded.files, loaded.log_end)?;
     directory.fill_reserve()?;
     let state = State::new(manifest, log);
@@ -146,6 +146,7 @@ fn load(
         replay_file(directory, manifest, &mut version, &mut heights, manifest.wal_last, Tail::Open)?;
     files.push_back(last);
     manifest.check_log_end(&directory.path, log_end.records_end)?;
+    manifest.check_log_is_last(&*directory.storage, &directory.path)?;
     heights.check_emitted(manifest.emitted_head, version.head).map_err(|reason| Error::Damaged {
         path: directory.path.join(layout::MANIFEST),
         offset: 0,
@@ -225,8 +226,20 @@ fn needs_rebuild<T: FileView>(accessor: &LiveFile<T>) -> Result<bool, Error> {
 }
 
 /// Removes files of ours that the manifest does not name: what a crash or a pinned reader of a former process left.
-fn remove_garbage(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
-    find_garbage(directory, manifest)?.iter().try_for_each(|path| directory.storage.remove(path))
+///
+/// Files of segments stay as long as a `.kv` that it names is missing or is another one: it may be an older manifest, and they
+/// those of the right one.
+fn remove_garbage(directory: &Directory, manifest: &Manifest, version: &Version) -> Result<(), Error> {
+    let is_of_segment =
+        |path: &PathBuf| path.extension().is_some_and(|kind| Kind::ALL.iter().any(|k| kind == k.extension()));
+    let mut garbage = find_garbage(directory, manifest)?;
+    if garbage.iter().any(is_of_segment)
+        && !version.all_segments().all(|segment| segment.kv.check().is_ok())
+        && !left_out!(GarbageGuard)
+    {
+        garbage.retain(|path| !is_of_segment(path));
+    }
+    garbage.iter().try_for_each(|path| directory.storage.remove(path))
 }
 
 /// The files of ours that the manifest does not name.
