@@ -1,5 +1,5 @@
-//! Is a manifest noticed that is sound and older than the archive? An error names it, or a file that it names and that is gone;
-//! and nothing that the right one names is removed meanwhile.
+//! Is a file noticed that is sound and not the one that belongs there? An older manifest, a log file of another archive: an
+//! error names it, and nothing that the right file names is removed meanwhile.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -89,4 +89,36 @@ fn a_manifest_that_is_older_than_its_segments_does_not_have_them_removed() {
     fs::write(&manifest, right).unwrap();
     check(open(&path).unwrap().reader(), 1..40, b"value");
     assert!(full(&path).problems.is_empty());
+}
+
+#[test]
+fn a_log_file_of_another_archive_is_named() {
+    let (dir, other_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (path, sample) = archive(&dir, 100, 1..10, b"value");
+    let (other, foreign) = archive(&other_dir, 100, 1..10, b"other");
+    sample.close().unwrap();
+    foreign.close().unwrap();
+    for number in [1, 2] {
+        let log = format!("wal/{number:016x}.wal");
+        let right = fs::read(path.join(&log)).unwrap();
+        fs::copy(other.join(&log), path.join(&log)).unwrap();
+        let reader = Reader::open(&path).unwrap();
+        assert_names(&reader.latest().map(drop).unwrap_err(), &path.join(&log));
+        assert_names(&open(&path).map(drop).unwrap_err(), &path.join(&log));
+        assert_names(full(&path).problems.first().unwrap(), &path.join(&log));
+        fs::write(path.join(&log), right).unwrap();
+    }
+    check(&Reader::open(&path).unwrap(), 1..10, b"value");
+}
+
+#[test]
+fn a_checkpoint_goes_on_with_the_log_of_its_archive() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, archive) = archive(&dir, 100, 1..10, b"value");
+    let copy = dir.path().join("copy");
+    archive.checkpoint(&copy, &()).unwrap();
+    let opened = open(&copy).unwrap();
+    commit(&opened, 10..20, b"value");
+    opened.close().unwrap();
+    check(&Reader::open(&copy).unwrap(), 1..20, b"value");
 }

@@ -209,7 +209,8 @@ impl Follower {
 
     fn open_log(&self, sequence: u64) -> Result<WalFollower, Error> {
         let path = layout::wal_file(&self.directory.path, sequence);
-        let opened = WalFollower::open(&*self.directory.storage, &self.directory.config, &path, sequence)?;
+        let config = &self.directory.config;
+        let opened = WalFollower::open(&*self.directory.storage, config, &path, config.log_file(sequence))?;
         opened.ok_or(Error::Missing { path })
     }
 
@@ -275,7 +276,7 @@ mod tests {
         assert_eq!((manifest.wal_first, manifest.wal_last), (1, 2));
         let path = layout::wal_file(Path::new(PATH), 1);
         storage.remove(&path).unwrap();
-        let mut writer = WalWriter::create(&*storage, &path, 1).unwrap();
+        let mut writer = WalWriter::create(&*storage, &path, manifest.config.log_file(1)).unwrap();
         let mut last = 0;
         for record in records {
             last = storage.len(&path).unwrap().unwrap();

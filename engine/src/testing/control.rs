@@ -24,6 +24,8 @@ pub enum Check {
     LogEnd,
     /// Whether the log goes on after the last file that the manifest names.
     LogIsLast,
+    /// Whether a log file is of this archive.
+    ArchiveId,
     /// Whether a sealed log file ends in an end record.
     SealedEnd,
     /// Whether the segments that a manifest names are there, before those that it does not name are removed.
@@ -37,7 +39,7 @@ static LEFT_OUT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 impl Check {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::ManifestChecksum,
         Self::LogHeaderChecksum,
         Self::LogBodyChecksum,
@@ -46,6 +48,7 @@ impl Check {
         Self::FileIdentity,
         Self::LogEnd,
         Self::LogIsLast,
+        Self::ArchiveId,
         Self::SealedEnd,
         Self::GarbageGuard,
         Self::Poison,
@@ -62,6 +65,7 @@ impl Check {
             Self::FileIdentity => "file-identity",
             Self::LogEnd => "log-end",
             Self::LogIsLast => "log-is-last",
+            Self::ArchiveId => "archive-id",
             Self::SealedEnd => "sealed-end",
             Self::GarbageGuard => "garbage-guard",
             Self::Poison => "poison",

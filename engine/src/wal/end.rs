@@ -33,7 +33,7 @@ impl Manifest {
         let path = layout::wal_file(dir, self.wal_last + 1);
         let Some(bytes) = storage.read(&path)? else { return Ok(()) };
         // A file that is not sound was not named yet when a crash left it.
-        let first = WalReader::open(&path, &bytes, self.wal_last + 1, Tail::Open).ok();
+        let first = WalReader::open(&path, &bytes, self.config.log_file(self.wal_last + 1), Tail::Open).ok();
         let first = first.and_then(|reader| reader.records(&self.config).next());
         let goes_on = match first {
             Some(Ok((_, Record::Block(block)))) => {

@@ -21,7 +21,7 @@ use icecore_segments::step::BlockNumber;
 use super::ChangeRef;
 use super::reader::bad_header;
 use super::record::{
-    BlockHead, FILE_HEADER_LEN, FileHeader, HEAD_START, Kind, RECORD_HEADER_LEN, RecordHeader,
+    BlockHead, FILE_HEADER_LEN, FileHeader, HEAD_START, Kind, LogFileId, RECORD_HEADER_LEN, RecordHeader,
     VERSION_WITHOUT_FINGERPRINTS, check_file_header, decode_unwind, fingerprint, for_each_change, is_body,
 };
 use crate::error::Error;
@@ -101,7 +101,7 @@ struct Bad {
 }
 
 impl WalFollower {
-    /// Opens the file with this number; `None` where there is none.
+    /// Opens the file; `None` where there is none.
     ///
     /// # Errors
     /// [`Error::Damaged`] for a header that is not that of the file, [`Error::Unsupported`] for a newer format.
@@ -109,12 +109,12 @@ impl WalFollower {
         storage: &dyn Storage,
         config: &Arc<Config>,
         path: &Path,
-        sequence: u64,
+        id: LogFileId,
     ) -> Result<Option<Self>, Error> {
         let Some(file) = storage.open(path)? else { return Ok(None) };
         let mut bytes = [0; FILE_HEADER_LEN];
         let read = file.read_at(0, &mut bytes)?;
-        let header = check_file_header(&bytes[..read], sequence).map_err(|bad| bad_header(bad, path))?;
+        let header = check_file_header(&bytes[..read], id).map_err(|bad| bad_header(bad, path))?;
         let start = FILE_HEADER_LEN as u64;
         let seen = Seen { end: start, records_end: start, durable: start, ended: false };
         let config = Arc::clone(config);
@@ -122,7 +122,7 @@ impl WalFollower {
             config,
             path: Arc::from(path),
             file: Arc::from(file),
-            sequence,
+            sequence: id.sequence,
             header,
             seen,
             len: 0,

@@ -52,7 +52,9 @@ mod writer;
 pub(crate) use follower::{LogBlock, LogEvent, WalFollower};
 pub(crate) use heights::Heights;
 pub(crate) use reader::{Position, Tail, WalReader};
-pub(crate) use record::{BODY_LEN_MAX, ChangeRef, FILE_HEADER_LEN, Record, RecordRef, VERSION, fingerprint};
+pub(crate) use record::{
+    BODY_LEN_MAX, ChangeRef, FILE_HEADER_LEN, LogFileId, Record, RecordRef, VERSION, fingerprint,
+};
 pub(crate) use writer::WalWriter;
 
 use icecore_segments::checksum::{Checksum, ContentHasher};

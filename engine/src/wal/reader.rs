@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::record::{
-    BadHeader, FILE_HEADER_LEN, FileHeader, Kind, RECORD_HEADER_LEN, Record, RecordHeader, VERSION,
-    check_file_header,
+    BadHeader, FILE_HEADER_LEN, FileHeader, Kind, LogFileId, RECORD_HEADER_LEN, Record, RecordHeader,
+    VERSION, check_file_header,
 };
 use crate::error::Error;
 use crate::options::Config;
@@ -56,8 +56,8 @@ impl<'a> WalReader<'a> {
     /// # Errors
     /// [`Error::Damaged`] with the offset of the first record that does not hold; [`Error::Unsupported`] for a version
     /// of the format that this build does not read.
-    pub(crate) fn open(path: &'a Path, bytes: &'a [u8], sequence: u64, tail: Tail) -> Result<Self, Error> {
-        let header = check_file_header(bytes, sequence).map_err(|bad| bad_header(bad, path))?;
+    pub(crate) fn open(path: &'a Path, bytes: &'a [u8], id: LogFileId, tail: Tail) -> Result<Self, Error> {
+        let header = check_file_header(bytes, id).map_err(|bad| bad_header(bad, path))?;
         let walk = Walk::over(bytes, header).map_err(|bad| bad.in_file(path))?;
         if let Some(bad) = walk.bad
             && (tail == Tail::Sealed || was_durable(bytes, bad.offset, header))

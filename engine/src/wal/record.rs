@@ -9,13 +9,15 @@ use icecore_segments::step::BlockNumber;
 use icecore_segments::{KEY_LEN_MAX, VALUE_LEN_MAX};
 
 use crate::domain::DomainId;
-use crate::options::Config;
+use crate::options::{ArchiveId, Config};
 
 /// The first eight bytes of a log file: of the family of all files of the project, and of its own kind.
 pub(crate) const MAGIC: [u8; 8] = *b"\x8AICW\r\n\x1A\n";
 
 /// The newest format version, the one that new files get.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
+/// The header does not name the archive. A file that was begun so is ended so.
+const VERSION_WITHOUT_ARCHIVE: u16 = 2;
 /// Blocks have neither fingerprints nor a checksum of their head. A file that was begun so is ended so.
 pub(super) const VERSION_WITHOUT_FINGERPRINTS: u16 = 1;
 
@@ -30,6 +32,7 @@ pub(crate) const BODY_LEN_MAX: u64 = u32::MAX as u64;
 
 const VERSION_AT: usize = 8;
 const SEQUENCE_AT: usize = 16;
+const ARCHIVE_AT: usize = 24;
 const FILE_SUM_AT: usize = 56;
 
 const HEADER_SUM_AT: usize = 0;
@@ -381,12 +384,23 @@ pub(super) struct FileHeader {
     pub(super) version: u16,
 }
 
-/// The header of the file with this number and version. Everything in it follows from them.
-pub(super) fn file_header(sequence: u64, version: u16) -> ([u8; FILE_HEADER_LEN], FileHeader) {
+/// Which log file a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogFileId {
+    pub(crate) archive: ArchiveId,
+    /// Its number.
+    pub(crate) sequence: u64,
+}
+
+/// The header of a file of this version. Everything in it follows from these.
+pub(super) fn file_header(id: LogFileId, version: u16) -> ([u8; FILE_HEADER_LEN], FileHeader) {
     let mut header = [0; FILE_HEADER_LEN];
     header[..MAGIC.len()].copy_from_slice(&MAGIC);
     header[VERSION_AT..][..2].copy_from_slice(&version.to_le_bytes());
-    header[SEQUENCE_AT..][..8].copy_from_slice(&sequence.to_le_bytes());
+    header[SEQUENCE_AT..][..8].copy_from_slice(&id.sequence.to_le_bytes());
+    if version > VERSION_WITHOUT_ARCHIVE {
+        header[ARCHIVE_AT..][..id.archive.0.len()].copy_from_slice(&id.archive.0);
+    }
     let salt = crc64(&header[..FILE_SUM_AT]);
     header[FILE_SUM_AT..].copy_from_slice(&salt.to_le_bytes());
     (header, FileHeader { salt, version })
@@ -407,7 +421,7 @@ pub(super) enum BadHeader {
 }
 
 /// Compares the first bytes of a file with the header that it should have.
-pub(super) fn check_file_header(bytes: &[u8], sequence: u64) -> Result<FileHeader, BadHeader> {
+pub(super) fn check_file_header(bytes: &[u8], id: LogFileId) -> Result<FileHeader, BadHeader> {
     let bad = |offset, reason| Err(BadHeader::Damaged { offset, reason });
     let Some(header) = bytes.get(..FILE_HEADER_LEN) else {
         return bad(bytes.len(), "file is shorter than its header");
@@ -419,13 +433,21 @@ pub(super) fn check_file_header(bytes: &[u8], sequence: u64) -> Result<FileHeade
         return bad(0, "header checksum");
     }
     let version = u16_at(header, VERSION_AT).unwrap_or(0);
-    if ![VERSION_WITHOUT_FINGERPRINTS, VERSION].contains(&version) {
+    if !(VERSION_WITHOUT_FINGERPRINTS..=VERSION).contains(&version) {
         return Err(BadHeader::Version(u64::from(version)));
     }
-    if u64_at(header, SEQUENCE_AT) != Some(sequence) {
+    if u64_at(header, SEQUENCE_AT) != Some(id.sequence) {
         return bad(SEQUENCE_AT, "another file's sequence number");
     }
-    let (expected, tag) = file_header(sequence, version);
+    let archive = if version > VERSION_WITHOUT_ARCHIVE {
+        header[ARCHIVE_AT..][..id.archive.0.len()].try_into().map(ArchiveId).unwrap_or_default()
+    } else {
+        ArchiveId::default()
+    };
+    if archive != id.archive && !left_out!(ArchiveId) {
+        return bad(ARCHIVE_AT, "a file of another archive's log");
+    }
+    let (expected, tag) = file_header(LogFileId { archive, ..id }, version);
     if *header == expected { Ok(tag) } else { bad(VERSION_AT, "unknown header field") }
 }
 

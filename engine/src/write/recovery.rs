@@ -19,7 +19,7 @@ use rayon::prelude::*;
 
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentRecord, had_content};
-use crate::options::{Config, OpenOptions};
+use crate::options::{ArchiveId, Config, OpenOptions};
 use crate::read::read_state::{Version, by_domain};
 use crate::read::shared::Shared;
 use crate::segment::live::{FileView, LiveFile, LiveSegment};
@@ -33,6 +33,7 @@ use crate::write::writer::{Core, State};
 
 /// Makes the directory of a new archive. The manifest comes last: without it there is no archive.
 pub(crate) fn create(storage: &Arc<dyn Storage>, path: &Path, config: Config) -> Result<(), Error> {
+    let config = Config { id: ArchiveId::draw(), ..config };
     check_vacant(&**storage, path)?;
     let above: Vec<&Path> = path.ancestors().skip(1).collect();
     let mut new = 0;
@@ -169,7 +170,7 @@ fn replay_file(
     let bytes = directory.storage.read(&path)?.ok_or_else(|| Error::Missing { path: path.clone() })?;
     let mut file = LogFile::new(sequence);
     let config = &directory.config;
-    let reader = WalReader::open(&path, &bytes, sequence, tail)?;
+    let reader = WalReader::open(&path, &bytes, config.log_file(sequence), tail)?;
     for record in reader.records(config) {
         let (offset, record) = record?;
         heights.follow(&record).map_err(|reason| Error::Damaged { path: path.clone(), offset, reason })?;

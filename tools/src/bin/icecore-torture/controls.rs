@@ -67,7 +67,7 @@ impl Control {
 
     /// Whether its absence shows only when a file is not the one that it should be.
     pub(crate) fn is_of_swaps(self) -> bool {
-        let names = ["file-identity", "log-end", "log-is-last", "sealed-end", "garbage-guard"];
+        let names = ["file-identity", "log-end", "log-is-last", "archive-id", "sealed-end", "garbage-guard"];
         matches!(self, Self::Check(check) if names.contains(&check.name()))
     }
 
