@@ -141,16 +141,18 @@ impl Manifest {
     /// The same, and the file it was read from: as long as that has the name, this is the manifest.
     pub(crate) fn open(storage: &dyn Storage, dir: &Path) -> Result<(Self, Box<dyn ReadFile>), Error> {
         let path = dir.join(layout::MANIFEST);
-        let Some(file) = storage.open(&path)? else {
-            if storage.len(&dir.join(layout::CHECKPOINT))?.is_some() {
-                return Err(Error::Unfinished { path: dir.to_owned() });
+        let file = match storage.open(&path)? {
+            Some(file) => file,
+            None => {
+                if storage.len(&dir.join(layout::CHECKPOINT))?.is_some() {
+                    return Err(Error::Unfinished { path: dir.to_owned() });
+                }
+                if !had_content(storage, dir)? {
+                    return Err(Error::NotAnArchive { path: dir.to_owned() });
+                }
+                // Content comes after the manifest: the archive may have been created between the two looks.
+                storage.open(&path)?.ok_or(Error::Missing { path: path.clone() })?
             }
-            let had_content = had_content(storage, dir)?;
-            return Err(if had_content {
-                Error::Missing { path }
-            } else {
-                Error::NotAnArchive { path: dir.to_owned() }
-            });
         };
         let mut bytes = vec![0; file.len()? as usize];
         let read = file.read_at(0, &mut bytes)?;

@@ -60,11 +60,7 @@ fn log(records: &[Record], synced: impl Fn(usize) -> bool) -> (SimStorage, WalWr
     log_of(FILE, records, synced)
 }
 
-fn log_of(
-    file: LogFileId,
-    records: &[Record],
-    synced: impl Fn(usize) -> bool,
-) -> (SimStorage, WalWriter) {
+fn log_of(file: LogFileId, records: &[Record], synced: impl Fn(usize) -> bool) -> (SimStorage, WalWriter) {
     let disk = disk();
     let mut writer = WalWriter::create(&disk, path(), file).unwrap();
     for (i, record) in records.iter().enumerate() {
