@@ -83,9 +83,8 @@ pub(crate) fn examine(reader: &Reader, model: &Model) -> Result<(), Difference> 
         same!(is_refused, true, "height {outside} is refused");
     }
     examine_heights(reader, model, first, head)?;
-    for key in &keys {
-        examine_history(reader, model, key, first)?;
-    }
+    let mut moves = model.moves();
+    keys.iter().try_for_each(|key| examine_history(reader, model, key, &mut moves))?;
     for at in [first, first + (head - first) / 2, head] {
         examine_proofs(&reader.at(at)?, model, &keys, at)?;
     }
@@ -180,9 +179,8 @@ pub(crate) fn examine_each(reader: &Reader, model: &Model) -> Result<(), Differe
         keys.iter().try_for_each(|key| take(examine_key(&view, model, key, at)))?;
         (0..DOMAINS.len()).try_for_each(|domain| take(examine_domain(&view, model, &keys, domain, at)))?;
     }
-    if let Some((first, _)) = model.range() {
-        keys.iter().try_for_each(|key| take(examine_history(reader, model, key, first)))?;
-    }
+    let mut moves = model.moves();
+    keys.iter().try_for_each(|key| take(examine_history(reader, model, key, &mut moves)))?;
     for at in range.into_iter().flat_map(|(first, head)| [first, head]) {
         take(examine_proofs(&reader.at(at)?, model, &keys, at))?;
     }
@@ -196,20 +194,22 @@ fn entries(view: &View, domain: &str, scan: &Scan) -> Result<Entries, Error> {
     view.scan(domain, scan)?.collect()
 }
 
-fn examine_history(reader: &Reader, model: &Model, key: &Key, first: u64) -> Result<(), Difference> {
+/// Asks for the versions of a key. Of `moves` those stay by which they can be so.
+fn examine_history(
+    reader: &Reader,
+    model: &Model,
+    key: &Key,
+    moves: &mut Vec<BTreeSet<u64>>,
+) -> Result<(), Difference> {
     let found = reader.history(DOMAINS[key.0], &key.1)?;
     let found: Vec<_> = found.into_iter().map(|change| (change.block, change.value)).collect();
-    let all = model.history(key);
-    // Of what the lowest height sees, the version that it sees may be told or not, and as its own if it was unwound to.
-    let later: Vec<_> = all.iter().filter(|(block, _)| *block > first).cloned().collect();
-    let seen = all.iter().find(|(block, _)| *block <= first);
-    let whole: Vec<_> = later.iter().chain(seen).cloned().collect();
-    let own = seen.map(|(_, value)| (first, value.clone()));
-    let unwound: Vec<_> = later.iter().cloned().chain(own).collect();
-    if [&later, &whole, &unwound].contains(&&found) {
-        return Ok(());
+    let expected = model.history(key, moves.last().expect("there is a way to tell the other keys"));
+    let fits: Vec<_> = moves.iter().filter(|moved| model.history(key, moved) == found).cloned().collect();
+    if fits.is_empty() {
+        return Err(Difference::Wrong(differs(&format!("history of {key:?}"), &found, &expected)));
     }
-    Err(Difference::Wrong(differs(&format!("history of {key:?}"), &found, &whole)))
+    *moves = fits;
+    Ok(())
 }
 
 /// Proves some keys, present and absent, and verifies the proofs against the model's root.

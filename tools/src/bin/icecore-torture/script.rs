@@ -105,7 +105,8 @@ impl Script {
             .reorg_window(window)
             .snapshot_period(NonZeroU64::new(snapshots));
         let mut writer = Writer { random, head: random_start(seed), is_bulk: false };
-        let mut script = Self { options, blocks_per_step, ops: Vec::new(), states: vec![Model::default()] };
+        let mut script =
+            Self { options, blocks_per_step, ops: Vec::new(), states: vec![Model::new(blocks_per_step)] };
         script.push(Op::Create);
         for _ in 0..len {
             script.push(writer.next(script.last()));
@@ -127,7 +128,8 @@ impl Script {
 
     /// The same operations with other values of the same length: its archive has files of the same names, steps and lengths.
     pub(crate) fn twin(&self) -> Self {
-        let mut twin = Self { ops: Vec::new(), states: vec![Model::default()], ..self.clone() };
+        let mut twin =
+            Self { ops: Vec::new(), states: vec![Model::new(self.blocks_per_step)], ..self.clone() };
         for op in &self.ops {
             let mut op = op.clone();
             if let Op::Commit { changes, .. } = &mut op {
