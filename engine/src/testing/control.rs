@@ -24,6 +24,10 @@ pub enum Check {
     LogEnd,
     /// Whether the log goes on after the last file that the manifest names.
     LogIsLast,
+    /// The segment that a pivot index or a filter says it belongs to.
+    AccessorBinding,
+    /// The number in the header of a log file.
+    LogSequence,
     /// Whether a log file is of this archive.
     ArchiveId,
     /// Whether a sealed log file ends in an end record.
@@ -39,7 +43,7 @@ static LEFT_OUT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 impl Check {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::ManifestChecksum,
         Self::LogHeaderChecksum,
         Self::LogBodyChecksum,
@@ -48,6 +52,8 @@ impl Check {
         Self::FileIdentity,
         Self::LogEnd,
         Self::LogIsLast,
+        Self::AccessorBinding,
+        Self::LogSequence,
         Self::ArchiveId,
         Self::SealedEnd,
         Self::GarbageGuard,
@@ -65,6 +71,8 @@ impl Check {
             Self::FileIdentity => "file-identity",
             Self::LogEnd => "log-end",
             Self::LogIsLast => "log-is-last",
+            Self::AccessorBinding => "accessor-binding",
+            Self::LogSequence => "log-sequence",
             Self::ArchiveId => "archive-id",
             Self::SealedEnd => "sealed-end",
             Self::GarbageGuard => "garbage-guard",

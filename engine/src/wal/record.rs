@@ -436,7 +436,8 @@ pub(super) fn check_file_header(bytes: &[u8], id: LogFileId) -> Result<FileHeade
     if !(VERSION_WITHOUT_FINGERPRINTS..=VERSION).contains(&version) {
         return Err(BadHeader::Version(u64::from(version)));
     }
-    if u64_at(header, SEQUENCE_AT) != Some(id.sequence) {
+    let sequence = u64_at(header, SEQUENCE_AT).unwrap_or(0);
+    if sequence != id.sequence && !left_out!(LogSequence) {
         return bad(SEQUENCE_AT, "another file's sequence number");
     }
     let archive = if version > VERSION_WITHOUT_ARCHIVE {
@@ -447,7 +448,7 @@ pub(super) fn check_file_header(bytes: &[u8], id: LogFileId) -> Result<FileHeade
     if archive != id.archive && !left_out!(ArchiveId) {
         return bad(ARCHIVE_AT, "a file of another archive's log");
     }
-    let (expected, tag) = file_header(LogFileId { archive, ..id }, version);
+    let (expected, tag) = file_header(LogFileId { archive, sequence }, version);
     if *header == expected { Ok(tag) } else { bad(VERSION_AT, "unknown header field") }
 }
 

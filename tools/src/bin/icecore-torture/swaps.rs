@@ -142,7 +142,11 @@ fn draw(swaps: &[Swap], args: &SwapsArgs) -> Vec<Swap> {
 
 impl Stock {
     fn gather(args: &SwapsArgs, script: &Script, place: &Path) -> Self {
-        let right = read_files(&args.dir);
+        // Closed: from then on the manifest says how far the log reaches.
+        let closed = place.join("closed");
+        write_files(&closed, &read_files(&args.dir));
+        drop(Archive::open(&closed, args.id.open_options()).expect("a sound archive opens"));
+        let right = read_files(&closed);
         let older = older_versions(&args.trace, &right);
         let twin = script.twin();
         let twin_dir = place.join("twin").join("archive");
@@ -219,7 +223,7 @@ impl Stock {
         if problems.is_empty() && !(is_read && is_log) {
             return Err(Verdict::new(Kind::Wrong, "verify reports nothing"));
         }
-        let is_written = self.write_to(dir, &wrong, &models)?;
+        let is_written = Self::write_to(dir, &wrong, &models)?;
         if !(is_read && is_written) {
             for file in &wrong {
                 fs::write(dir.join(file), &self.right[file]).expect("a file can be put back");
@@ -232,7 +236,7 @@ impl Stock {
     }
 
     /// Opens for writing. Returns whether all was answered.
-    fn write_to(&self, dir: &Path, wrong: &[String], models: &[Model]) -> Result<bool, Verdict> {
+    fn write_to(dir: &Path, wrong: &[String], models: &[Model]) -> Result<bool, Verdict> {
         let opened = Archive::open(dir, OpenOptions::new().maintenance(Maintenance::EmitOnly));
         if let Ok(archive) = &opened
             && let Some(repair) = archive.repairs().iter().find(|file| !is_wrong(wrong, file))
