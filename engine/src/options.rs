@@ -11,7 +11,6 @@ use icecore_segments::step::BlockNumber;
 use crate::domain::{DOMAINS_MAX, Domain, DomainId};
 use crate::error::Error;
 use crate::steps::StepLen;
-use crate::wal::LogFileId;
 
 /// What an archive is: fixed at its creation and kept in its manifest.
 ///
@@ -129,6 +128,14 @@ impl Snapshots {
 /// archives from before manifest version 4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ArchiveId(pub(crate) [u8; 16]);
+
+/// Which log file a file is: what its header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogFileId {
+    pub(crate) archive: ArchiveId,
+    /// Its number.
+    pub(crate) sequence: u64,
+}
 
 impl ArchiveId {
     /// Another one each time.

@@ -4,6 +4,7 @@
 //! to the set of files. What the manifest names must be there; what it does not name is garbage. The bytes are described
 //! in `FORMAT.md`. Written by [`publish`](crate::write::writer), read by [`recovery`](crate::write::recovery).
 
+mod log_end;
 mod record;
 
 use std::collections::HashSet;

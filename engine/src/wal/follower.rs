@@ -21,11 +21,11 @@ use icecore_segments::step::BlockNumber;
 use super::ChangeRef;
 use super::reader::bad_header;
 use super::record::{
-    BlockHead, FILE_HEADER_LEN, FileHeader, HEAD_START, Kind, LogFileId, RECORD_HEADER_LEN, RecordHeader,
+    BlockHead, FILE_HEADER_LEN, FileHeader, HEAD_START, Kind, RECORD_HEADER_LEN, RecordHeader,
     VERSION_WITHOUT_FINGERPRINTS, check_file_header, decode_unwind, fingerprint, for_each_change, is_body,
 };
 use crate::error::Error;
-use crate::options::Config;
+use crate::options::{Config, LogFileId};
 use crate::storage::{ReadFile, Storage};
 
 /// Bytes read at once where headers are looked for: a header and, of small blocks, all.

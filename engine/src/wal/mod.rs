@@ -41,7 +41,6 @@
 //! The cost of the judgement is one pass over the bytes behind the bad record, with a checksum of 24 bytes at
 //! those offsets where the fields make sense.
 
-mod end;
 mod follower;
 mod heights;
 pub(crate) mod log;
@@ -52,9 +51,7 @@ mod writer;
 pub(crate) use follower::{LogBlock, LogEvent, WalFollower};
 pub(crate) use heights::Heights;
 pub(crate) use reader::{Position, Tail, WalReader};
-pub(crate) use record::{
-    BODY_LEN_MAX, ChangeRef, FILE_HEADER_LEN, LogFileId, Record, RecordRef, VERSION, fingerprint,
-};
+pub(crate) use record::{BODY_LEN_MAX, ChangeRef, FILE_HEADER_LEN, Record, RecordRef, VERSION, fingerprint};
 pub(crate) use writer::WalWriter;
 
 use icecore_segments::checksum::{Checksum, ContentHasher};

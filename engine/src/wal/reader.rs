@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use super::record::{
-    BadHeader, FILE_HEADER_LEN, FileHeader, Kind, LogFileId, RECORD_HEADER_LEN, Record, RecordHeader,
-    VERSION, check_file_header,
+    BadHeader, FILE_HEADER_LEN, FileHeader, Kind, RECORD_HEADER_LEN, Record, RecordHeader, VERSION,
+    check_file_header,
 };
 use crate::error::Error;
-use crate::options::Config;
+use crate::options::{Config, LogFileId};
 
 /// Whether a file may end in an append that a crash interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,7 +9,7 @@ use icecore_segments::step::BlockNumber;
 use icecore_segments::{KEY_LEN_MAX, VALUE_LEN_MAX};
 
 use crate::domain::DomainId;
-use crate::options::{ArchiveId, Config};
+use crate::options::{ArchiveId, Config, LogFileId};
 
 /// The first eight bytes of a log file: of the family of all files of the project, and of its own kind.
 pub(crate) const MAGIC: [u8; 8] = *b"\x8AICW\r\n\x1A\n";
@@ -382,14 +382,6 @@ pub(super) struct FileHeader {
     salt: u64,
     /// The version of the format.
     pub(super) version: u16,
-}
-
-/// Which log file a file is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LogFileId {
-    pub(crate) archive: ArchiveId,
-    /// Its number.
-    pub(crate) sequence: u64,
 }
 
 /// The header of a file of this version. Everything in it follows from these.

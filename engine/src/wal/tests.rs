@@ -12,7 +12,7 @@ use super::record::{
 };
 use super::*;
 use crate::error::Error;
-use crate::options::{ArchiveId, Config, Options};
+use crate::options::{ArchiveId, Config, LogFileId, Options};
 use crate::storage::Storage;
 use crate::testing::{Fault, SimStorage};
 

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use super::reader::Position;
 use super::record::{
-    BODY_LEN_MAX, FILE_HEADER_LEN, FileHeader, Kind, LogFileId, RECORD_HEADER_LEN, RecordRef, VERSION,
-    file_header, finish_record,
+    BODY_LEN_MAX, FILE_HEADER_LEN, FileHeader, Kind, RECORD_HEADER_LEN, RecordRef, VERSION, file_header,
+    finish_record,
 };
 use crate::error::{Error, ErrorKind, Operation, Poison};
+use crate::options::LogFileId;
 use crate::storage::{Storage, WriteFile};
 
 /// What is kept of the encoding buffer between records. A larger block gives its memory back.

@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use super::{Record, Tail, WalReader};
 use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::storage::{Storage, layout};
+use crate::wal::{Record, Tail, WalReader};
 
 impl Manifest {
     /// Checks that the last log file has what it had when this manifest was written. `records_end` is where its records end.
