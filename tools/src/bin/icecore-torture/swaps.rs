@@ -2,7 +2,8 @@
 //! file that another archive of the same options has under that name.
 //!
 //! Every answer must be right or an error that names a wrong file, for a reader and for a writer, and `verify` must report what
-//! failed. When the right file is back everything must be as before: whoever opened the archive meanwhile removed nothing.
+//! failed. No check is redundant: a filter of other versions of the same keys has the right content, and only its binding to the
+//! segment tells. When the right file is back everything must be as before: whoever opened the archive meanwhile removed nothing.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
