@@ -19,10 +19,11 @@ use std::time::Duration;
 use icecore_segments::step::BlockNumber;
 
 use super::ChangeRef;
+use super::header::{FILE_HEADER_LEN, FileHeader, VERSION_WITHOUT_FINGERPRINTS, check_file_header};
 use super::reader::bad_header;
 use super::record::{
-    BlockHead, FILE_HEADER_LEN, FileHeader, HEAD_START, Kind, RECORD_HEADER_LEN, RecordHeader,
-    VERSION_WITHOUT_FINGERPRINTS, check_file_header, decode_unwind, fingerprint, for_each_change, is_body,
+    BlockHead, HEAD_START, Kind, RECORD_HEADER_LEN, RecordHeader, decode_unwind, fingerprint,
+    for_each_change, is_body,
 };
 use crate::error::Error;
 use crate::options::{Config, LogFileId};

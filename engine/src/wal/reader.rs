@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use super::record::{
-    BadHeader, FILE_HEADER_LEN, FileHeader, Kind, RECORD_HEADER_LEN, Record, RecordHeader, VERSION,
-    check_file_header,
-};
+use super::header::{BadHeader, FILE_HEADER_LEN, FileHeader, VERSION, check_file_header};
+use super::record::{Kind, RECORD_HEADER_LEN, Record, RecordHeader};
 use crate::error::Error;
 use crate::options::{Config, LogFileId};
 

@@ -6,10 +6,8 @@ use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
 
-use super::record::{
-    BlockRecord, Change, FILE_HEADER_LEN, Kind, RECORD_HEADER_LEN, RecordHeader, VERSION,
-    VERSION_WITHOUT_FINGERPRINTS, check_file_header, file_header, finish_record,
-};
+use super::header::{FILE_HEADER_LEN, VERSION, VERSION_WITHOUT_FINGERPRINTS, check_file_header, file_header};
+use super::record::{BlockRecord, Change, Kind, RECORD_HEADER_LEN, RecordHeader, finish_record};
 use super::*;
 use crate::error::Error;
 use crate::options::{ArchiveId, Config, LogFileId, Options};

@@ -3,11 +3,9 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use super::header::{FILE_HEADER_LEN, FileHeader, VERSION, file_header};
 use super::reader::Position;
-use super::record::{
-    BODY_LEN_MAX, FILE_HEADER_LEN, FileHeader, Kind, RECORD_HEADER_LEN, RecordRef, VERSION, file_header,
-    finish_record,
-};
+use super::record::{BODY_LEN_MAX, Kind, RECORD_HEADER_LEN, RecordRef, finish_record};
 use crate::error::{Error, ErrorKind, Operation, Poison};
 use crate::options::LogFileId;
 use crate::storage::{Storage, WriteFile};
