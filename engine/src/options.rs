@@ -1,6 +1,7 @@
 //! What is chosen once, when an archive is created, and what is chosen at every opening.
 
 use std::collections::BTreeSet;
+use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 
 use icecore_hot::Parallelism;
@@ -100,7 +101,8 @@ impl Options {
             domains.push(domain);
         }
         domains.extend(snapshots.map(|_| Domain::nodes()));
-        Ok(Config { domains, step_len: StepLen(len), reorg_window: self.reorg_window, snapshots })
+        let (id, reorg_window) = (ArchiveId::default(), self.reorg_window);
+        Ok(Config { id, domains, step_len: StepLen(len), reorg_window, snapshots })
     }
 }
 
@@ -122,10 +124,36 @@ impl Snapshots {
     }
 }
 
+/// Tells an archive from others of the same options: random bytes, drawn when it is created. A copy of it has the same; zero in
+/// archives from before manifest version 4.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ArchiveId(pub(crate) [u8; 16]);
+
+/// Which log file a file is: what its header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogFileId {
+    pub(crate) archive: ArchiveId,
+    /// Its number.
+    pub(crate) sequence: u64,
+}
+
+impl ArchiveId {
+    /// Another one each time.
+    pub(crate) fn draw() -> Self {
+        // The keys of the standard library's hash tables are random bytes of the system.
+        let random = RandomState::new();
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&random.hash_one(0).to_le_bytes());
+        id[8..].copy_from_slice(&random.hash_one(1).to_le_bytes());
+        Self(id)
+    }
+}
+
 /// Checked [`Options`], as the manifest keeps them: `domains[0]` is the domain of roots; with snapshots the last is that of
 /// nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
+    pub(crate) id: ArchiveId,
     pub(crate) domains: Vec<Domain>,
     pub(crate) step_len: StepLen,
     pub(crate) reorg_window: u64,
@@ -133,6 +161,11 @@ pub(crate) struct Config {
 }
 
 impl Config {
+    /// What the header of a log file of this archive says.
+    pub(crate) fn log_file(&self, sequence: u64) -> LogFileId {
+        LogFileId { archive: self.id, sequence }
+    }
+
     /// The domains that were declared, those of the archive itself left out.
     pub(crate) fn declared(&self) -> &[Domain] {
         &self.domains[1..self.domains.len() - usize::from(self.snapshots.is_some())]

@@ -285,14 +285,16 @@ fn a_view_that_outlives_its_writer_removes_nothing_of_the_next() {
     check_view(&Reader::open_with(storage(), PATH).unwrap().latest().unwrap());
 }
 
-/// What happens to whoever creates a `.kv`.
+/// What happens to whoever creates a `.kv`, or between two calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     NoSpace,
     Panic,
+    /// Somebody creates the archive just before its directory is listed.
+    Creation,
 }
 
-/// A disk on which no segment can be created.
+/// A disk on which no segment can be created, or one that changes between two calls.
 #[derive(Debug)]
 struct Troubled(SimStorage, Trouble);
 
@@ -301,6 +303,11 @@ impl Storage for Troubled {
         self.0.create_dir(path)
     }
     fn list(&self, dir: &Path) -> Result<Option<Vec<String>>, Error> {
+        if self.1 == Trouble::Creation && self.0.list(dir)?.is_none() {
+            let storage = Arc::new(self.0.clone());
+            let archive = Archive::create_with(storage, PATH, options(), OpenOptions::new())?;
+            write(&archive, FIRST, 0)?;
+        }
         self.0.list(dir)
     }
     fn len(&self, path: &Path) -> Result<Option<u64>, Error> {
@@ -376,6 +383,13 @@ fn a_writer_is_told_when_the_background_thread_fails() {
         archive.emit().unwrap();
         check_view(&archive.reader().latest().unwrap());
     }
+}
+
+#[test]
+fn a_reader_finds_an_archive_that_is_created_while_it_opens() {
+    let storage: Arc<dyn Storage> = Arc::new(Troubled(SimStorage::new(), Trouble::Creation));
+    let reader = Reader::open_with(storage, PATH).unwrap();
+    assert_eq!(reader.head(), Some(FIRST));
 }
 
 #[test]

@@ -390,7 +390,7 @@ fn every_crate_takes_the_lints_of_the_workspace() {
 }
 
 /// The paths below `crate::` that the lines of a file name outside its tests, as deep as there is a file for them.
-fn named_modules<'m>(source: &Source, modules: &BTreeMap<String, &'m Source>) -> BTreeSet<String> {
+fn named_modules(source: &Source, modules: &BTreeMap<String, &Source>) -> BTreeSet<String> {
     let mut named = BTreeSet::new();
     for line in source.lines.iter().filter(|line| !line.test) {
         for (at, _) in line.code.match_indices("crate::") {

@@ -260,7 +260,7 @@ impl Checkpoint<'_> {
             let path = layout::wal_file(self.copy, sequence);
             let bytes = self.storage.read(&path)?.ok_or_else(|| Error::Missing { path: path.clone() })?;
             let tail = if sequence == manifest.wal_last { Tail::Open } else { Tail::Sealed };
-            let reader = WalReader::open(&path, &bytes, sequence, tail)?;
+            let reader = WalReader::open(&path, &bytes, manifest.config.log_file(sequence), tail)?;
             reader.records(&manifest.config).try_for_each(|record| record.map(drop))?;
             end = Some(reader.position());
         }
@@ -269,7 +269,7 @@ impl Checkpoint<'_> {
         WalWriter::resume(
             &**self.storage,
             &layout::wal_file(self.copy, manifest.wal_last),
-            manifest.wal_last,
+            manifest.config.log_file(manifest.wal_last),
             end,
         )?
         .settle()?;

@@ -151,6 +151,8 @@ fn verify_log(directory: &Directory, manifest: &Manifest, report: &mut VerifyRep
     if let Some(expected) = expected.filter(|expected| named.contains(expected)) {
         report.problems.push(Error::Missing { path: layout::wal_file(&directory.path, expected) });
     }
+    let is_last = manifest.check_log_is_last(&*directory.storage, &directory.path);
+    report.problems.extend(is_last.err());
     Ok(())
 }
 
@@ -167,7 +169,7 @@ fn verify_log_file(
     let checked = directory.storage.read(&path).and_then(|bytes| {
         let bytes = bytes.ok_or_else(|| Error::Missing { path: path.clone() })?;
         report.bytes += bytes.len() as u64;
-        let reader = WalReader::open(&path, &bytes, sequence, tail)?;
+        let reader = WalReader::open(&path, &bytes, manifest.config.log_file(sequence), tail)?;
         let (sound, unmarked, len) = (reader.position().len, reader.unmarked(), bytes.len() as u64);
         if tail == Tail::Open && (sound < len || unmarked > 0) {
             report.log_tail = Some(LogTailReport { path: path.clone(), sound, unmarked, len });

@@ -4,6 +4,7 @@
 //! to the set of files. What the manifest names must be there; what it does not name is garbage. The bytes are described
 //! in `FORMAT.md`. Written by [`publish`](crate::write::writer), read by [`recovery`](crate::write::recovery).
 
+mod log_end;
 mod record;
 
 use std::collections::HashSet;
@@ -19,7 +20,7 @@ use icecore_segments::step::{BlockNumber, Step, StepRange};
 
 use crate::domain::{DOMAINS_MAX, Domain, DomainId};
 use crate::error::Error;
-use crate::options::{Config, Snapshots};
+use crate::options::{ArchiveId, Config, Snapshots};
 use crate::steps::StepLen;
 use crate::storage::layout;
 use crate::storage::{ReadFile, Storage};
@@ -28,7 +29,9 @@ pub(crate) use record::{FileRecord, SegmentRecord};
 
 const MAGIC: [u8; 8] = *b"\x8AICM\r\n\x1A\n";
 /// The format version that is written.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
+/// Does not tell the archive from others of the same options.
+const VERSION_WITHOUT_ID: u32 = 3;
 /// Has no declared key lengths, and no digests beside the roots.
 const VERSION_WITHOUT_KEY_LENS: u32 = 2;
 /// Has no snapshot period: the archive has no snapshots.
@@ -92,18 +95,6 @@ impl Manifest {
         }
     }
 
-    /// Checks that the last log file has what it had when this manifest was written. `records_end` is where its records end.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`] for a log that was cut.
-    pub(crate) fn check_log_end(&self, dir: &Path, records_end: u64) -> Result<(), Error> {
-        if self.wal_reached <= records_end {
-            return Ok(());
-        }
-        let (path, offset) = (layout::wal_file(dir, self.wal_last), records_end);
-        Err(Error::Damaged { path, offset, reason: "the log ends before what the manifest says was synced" })
-    }
-
     /// Makes this the archive's manifest, durably, in one step.
     ///
     /// Durability: when this returns, a power loss leaves this manifest; when it fails, the former or this one.
@@ -151,16 +142,18 @@ impl Manifest {
     /// The same, and the file it was read from: as long as that has the name, this is the manifest.
     pub(crate) fn open(storage: &dyn Storage, dir: &Path) -> Result<(Self, Box<dyn ReadFile>), Error> {
         let path = dir.join(layout::MANIFEST);
-        let Some(file) = storage.open(&path)? else {
-            if storage.len(&dir.join(layout::CHECKPOINT))?.is_some() {
-                return Err(Error::Unfinished { path: dir.to_owned() });
+        let file = match storage.open(&path)? {
+            Some(file) => file,
+            None => {
+                if storage.len(&dir.join(layout::CHECKPOINT))?.is_some() {
+                    return Err(Error::Unfinished { path: dir.to_owned() });
+                }
+                if !had_content(storage, dir)? {
+                    return Err(Error::NotAnArchive { path: dir.to_owned() });
+                }
+                // Content comes after the manifest: the archive may have been created between the two looks.
+                storage.open(&path)?.ok_or(Error::Missing { path: path.clone() })?
             }
-            let had_content = had_content(storage, dir)?;
-            return Err(if had_content {
-                Error::Missing { path }
-            } else {
-                Error::NotAnArchive { path: dir.to_owned() }
-            });
         };
         let mut bytes = vec![0; file.len()? as usize];
         let read = file.read_at(0, &mut bytes)?;
@@ -177,6 +170,7 @@ impl Manifest {
     fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
         put_varint(&mut body, self.generation);
+        body.extend_from_slice(&self.config.id.0);
         encode_config(&mut body, &self.config);
         encode_rule(&mut body, self.rule);
         put_varint(&mut body, self.emitted_to.0);
@@ -408,6 +402,10 @@ impl Manifest {
 }
 
 fn decode_config(fields: &mut Fields<'_>, version: u32) -> Option<Config> {
+    let id = match version {
+        ..=VERSION_WITHOUT_ID => ArchiveId::default(),
+        _ => ArchiveId(fields.take(16)?.try_into().ok()?),
+    };
     let step_len = StepLen(NonZeroU64::new(fields.number()?)?);
     let reorg_window = fields.number()?;
     let period = if version == VERSION_WITHOUT_SNAPSHOTS { 0 } else { fields.number()? };
@@ -433,7 +431,7 @@ fn decode_config(fields: &mut Fields<'_>, version: u32) -> Option<Config> {
         };
         domains.push(Domain { name, encoding, key_len });
     }
-    let config = Config { domains, step_len, reorg_window, snapshots };
+    let config = Config { id, domains, step_len, reorg_window, snapshots };
     let nodes = config.nodes().is_none_or(|nodes| config.domains[nodes.index()] == Domain::nodes());
     let sound = config.domains[0] == Domain::roots()
         && nodes
@@ -564,6 +562,9 @@ mod tests {
         let manifest = Manifest::new(Options::new().domain("kv").into_config().unwrap());
         let bytes = manifest.encode();
         let mut body = bytes[HEAD_LEN..bytes.len() - SUM_LEN].to_vec();
+        // The identity stands after the generation, a byte.
+        assert_eq!(body.drain(1..17).max(), Some(0));
+        assert_eq!(Manifest::decode(&frame(3, &body), Path::new("M")).unwrap(), manifest);
         // How far the log was synced stands before the number of segments, the last byte.
         assert_eq!(body.remove(body.len() - 2), 0);
         // The length of keys stands last of what a domain has: at 14 for `_roots`, at 19 for `kv`.
@@ -573,7 +574,7 @@ mod tests {
         assert_eq!(body.remove(4), 0);
         assert_eq!(Manifest::decode(&frame(1, &body), Path::new("M")).unwrap(), manifest);
         let unknown = Manifest::decode(&frame(VERSION + 1, &body), Path::new("M"));
-        assert!(matches!(unknown, Err(Error::Unsupported { found: 4, supported: 3, .. })));
+        assert!(matches!(unknown, Err(Error::Unsupported { found: 5, supported: 4, .. })));
     }
 
     #[test]

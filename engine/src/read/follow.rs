@@ -122,7 +122,7 @@ impl Follower {
             let mut version = Version { segments: Arc::new(held.segments), ..self.empty_version() };
             version.emitted_head = self.manifest.emitted_head;
             match self.follow_log(before, &mut version) {
-                Err(Error::Missing { .. }) if self.reload()? => {
+                Err(Error::Missing { .. } | Error::Damaged { .. }) if self.reload()? => {
                     (known, self.log) = (Arc::clone(&version.segments), None);
                 }
                 Err(error) => {
@@ -196,6 +196,9 @@ impl Follower {
             log = self.open_log(log.sequence() + 1)?;
         }
         self.manifest.check_log_end(&self.directory.path, log.records_end())?;
+        if log.is_ended() {
+            self.manifest.check_log_is_last(&*self.directory.storage, &self.directory.path)?;
+        }
         self.log = Some(log);
         version.set_log(tail.finish(), &self.manifest);
         self.heights.check_emitted(self.manifest.emitted_head, version.head).map_err(|reason| {
@@ -206,7 +209,8 @@ impl Follower {
 
     fn open_log(&self, sequence: u64) -> Result<WalFollower, Error> {
         let path = layout::wal_file(&self.directory.path, sequence);
-        let opened = WalFollower::open(&*self.directory.storage, &self.directory.config, &path, sequence)?;
+        let config = &self.directory.config;
+        let opened = WalFollower::open(&*self.directory.storage, config, &path, config.log_file(sequence))?;
         opened.ok_or(Error::Missing { path })
     }
 
@@ -272,7 +276,7 @@ mod tests {
         assert_eq!((manifest.wal_first, manifest.wal_last), (1, 2));
         let path = layout::wal_file(Path::new(PATH), 1);
         storage.remove(&path).unwrap();
-        let mut writer = WalWriter::create(&*storage, &path, 1).unwrap();
+        let mut writer = WalWriter::create(&*storage, &path, manifest.config.log_file(1)).unwrap();
         let mut last = 0;
         for record in records {
             last = storage.len(&path).unwrap().unwrap();

@@ -18,6 +18,22 @@ pub enum Check {
     TornTail,
     /// The checksums of pages: of segments, pivot indexes and filters.
     PageChecksum,
+    /// The content checksum in the manifest: of segments, pivot indexes and filters.
+    FileIdentity,
+    /// Whether the last log file has what the manifest says was synced.
+    LogEnd,
+    /// Whether the log goes on after the last file that the manifest names.
+    LogIsLast,
+    /// The segment that a pivot index or a filter says it belongs to.
+    AccessorBinding,
+    /// The number in the header of a log file.
+    LogSequence,
+    /// Whether a log file is of this archive.
+    ArchiveId,
+    /// Whether a sealed log file ends in an end record.
+    SealedEnd,
+    /// Whether the segments that a manifest names are there, before those that it does not name are removed.
+    GarbageGuard,
     /// The refusal of writes after one failed.
     Poison,
 }
@@ -27,12 +43,20 @@ static LEFT_OUT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 impl Check {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 14] = [
         Self::ManifestChecksum,
         Self::LogHeaderChecksum,
         Self::LogBodyChecksum,
         Self::TornTail,
         Self::PageChecksum,
+        Self::FileIdentity,
+        Self::LogEnd,
+        Self::LogIsLast,
+        Self::AccessorBinding,
+        Self::LogSequence,
+        Self::ArchiveId,
+        Self::SealedEnd,
+        Self::GarbageGuard,
         Self::Poison,
     ];
 
@@ -44,6 +68,14 @@ impl Check {
             Self::LogBodyChecksum => "log-body-checksum",
             Self::TornTail => "torn-tail",
             Self::PageChecksum => "page-checksum",
+            Self::FileIdentity => "file-identity",
+            Self::LogEnd => "log-end",
+            Self::LogIsLast => "log-is-last",
+            Self::AccessorBinding => "accessor-binding",
+            Self::LogSequence => "log-sequence",
+            Self::ArchiveId => "archive-id",
+            Self::SealedEnd => "sealed-end",
+            Self::GarbageGuard => "garbage-guard",
             Self::Poison => "poison",
         }
     }

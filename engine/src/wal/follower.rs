@@ -19,13 +19,14 @@ use std::time::Duration;
 use icecore_segments::step::BlockNumber;
 
 use super::ChangeRef;
+use super::header::{FILE_HEADER_LEN, FileHeader, VERSION_WITHOUT_FINGERPRINTS, check_file_header};
 use super::reader::bad_header;
 use super::record::{
-    BlockHead, FILE_HEADER_LEN, FileHeader, HEAD_START, Kind, RECORD_HEADER_LEN, RecordHeader,
-    VERSION_WITHOUT_FINGERPRINTS, check_file_header, decode_unwind, fingerprint, for_each_change, is_body,
+    BlockHead, HEAD_START, Kind, RECORD_HEADER_LEN, RecordHeader, decode_unwind, fingerprint,
+    for_each_change, is_body,
 };
 use crate::error::Error;
-use crate::options::Config;
+use crate::options::{Config, LogFileId};
 use crate::storage::{ReadFile, Storage};
 
 /// Bytes read at once where headers are looked for: a header and, of small blocks, all.
@@ -101,7 +102,7 @@ struct Bad {
 }
 
 impl WalFollower {
-    /// Opens the file with this number; `None` where there is none.
+    /// Opens the file; `None` where there is none.
     ///
     /// # Errors
     /// [`Error::Damaged`] for a header that is not that of the file, [`Error::Unsupported`] for a newer format.
@@ -109,12 +110,12 @@ impl WalFollower {
         storage: &dyn Storage,
         config: &Arc<Config>,
         path: &Path,
-        sequence: u64,
+        id: LogFileId,
     ) -> Result<Option<Self>, Error> {
         let Some(file) = storage.open(path)? else { return Ok(None) };
         let mut bytes = [0; FILE_HEADER_LEN];
         let read = file.read_at(0, &mut bytes)?;
-        let header = check_file_header(&bytes[..read], sequence).map_err(|bad| bad_header(bad, path))?;
+        let header = check_file_header(&bytes[..read], id).map_err(|bad| bad_header(bad, path))?;
         let start = FILE_HEADER_LEN as u64;
         let seen = Seen { end: start, records_end: start, durable: start, ended: false };
         let config = Arc::clone(config);
@@ -122,7 +123,7 @@ impl WalFollower {
             config,
             path: Arc::from(path),
             file: Arc::from(file),
-            sequence,
+            sequence: id.sequence,
             header,
             seen,
             len: 0,
@@ -137,6 +138,11 @@ impl WalFollower {
     /// Where the last record ends that is no mark, of those that were read.
     pub(crate) fn records_end(&self) -> u64 {
         self.seen.records_end
+    }
+
+    /// Whether the last look met the end record.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.seen.ended
     }
 
     /// Whether the file may have changed since it was last read. A torn tail may have been replaced by a record of its length.
@@ -201,7 +207,9 @@ impl WalFollower {
         let end = seen.end;
         Ok(match bad {
             Some(bad) if is_sealed || self.was_durable(&bad, seen.durable)? => Err(bad),
-            None if is_sealed && !seen.ended => Err(Bad { offset: end, reason: "no end record" }),
+            None if is_sealed && !seen.ended && !left_out!(SealedEnd) => {
+                Err(Bad { offset: end, reason: "no end record" })
+            }
             _ => Ok(seen),
         })
     }

@@ -63,7 +63,7 @@ impl Log {
     ) -> Result<Self, Error> {
         let sequence = files.back().expect("an archive has a log file").sequence;
         let path = layout::wal_file(&directory.path, sequence);
-        let writer = WalWriter::resume(&*directory.storage, &path, sequence, end)?;
+        let writer = WalWriter::resume(&*directory.storage, &path, directory.config.log_file(sequence), end)?;
         Ok(Self { directory: directory.clone(), writer, files, unsynced: 0 })
     }
 
@@ -204,5 +204,6 @@ impl Drop for NextFile {
 
 /// Creates an empty file of the log; its name is durable when this returns.
 pub(crate) fn create_file(directory: &Directory, sequence: u64) -> Result<WalWriter, Error> {
-    WalWriter::create(&*directory.storage, &layout::wal_file(&directory.path, sequence), sequence)
+    let path = layout::wal_file(&directory.path, sequence);
+    WalWriter::create(&*directory.storage, &path, directory.config.log_file(sequence))
 }

@@ -42,6 +42,7 @@
 //! those offsets where the fields make sense.
 
 mod follower;
+mod header;
 mod heights;
 pub(crate) mod log;
 mod reader;
@@ -49,11 +50,10 @@ mod record;
 mod writer;
 
 pub(crate) use follower::{LogBlock, LogEvent, WalFollower};
+pub(crate) use header::{FILE_HEADER_LEN, VERSION};
 pub(crate) use heights::Heights;
 pub(crate) use reader::{Position, Tail, WalReader, whole_blocks};
-pub(crate) use record::{
-    BODY_LEN_MAX, BlockRecord, ChangeRef, FILE_HEADER_LEN, Record, RecordRef, VERSION, fingerprint,
-};
+pub(crate) use record::{BODY_LEN_MAX, BlockRecord, ChangeRef, Record, RecordRef, fingerprint};
 pub(crate) use writer::WalWriter;
 
 use icecore_segments::checksum::{Checksum, ContentHasher};

@@ -4,12 +4,10 @@ use std::path::Path;
 
 use icecore_segments::step::BlockNumber;
 
-use super::record::{
-    BadHeader, BlockHead, FILE_HEADER_LEN, FileHeader, Kind, RECORD_HEADER_LEN, Record, RecordHeader,
-    VERSION, check_file_header, file_header,
-};
+use super::header::{BadHeader, FILE_HEADER_LEN, FileHeader, VERSION, check_file_header, file_header};
+use super::record::{BlockHead, Kind, RECORD_HEADER_LEN, Record, RecordHeader};
 use crate::error::Error;
-use crate::options::Config;
+use crate::options::{Config, LogFileId};
 
 /// Whether a file may end in an append that a crash interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,8 +56,8 @@ impl<'a> WalReader<'a> {
     /// # Errors
     /// [`Error::Damaged`] with the offset of the first record that does not hold; [`Error::Unsupported`] for a version
     /// of the format that this build does not read.
-    pub(crate) fn open(path: &'a Path, bytes: &'a [u8], sequence: u64, tail: Tail) -> Result<Self, Error> {
-        let (reader, damage) = Self::open_before_damage(path, bytes, sequence, tail)?;
+    pub(crate) fn open(path: &'a Path, bytes: &'a [u8], id: LogFileId, tail: Tail) -> Result<Self, Error> {
+        let (reader, damage) = Self::open_before_damage(path, bytes, id, tail)?;
         damage.map_or(Ok(reader), Err)
     }
 
@@ -71,17 +69,17 @@ impl<'a> WalReader<'a> {
     pub(crate) fn open_before_damage(
         path: &'a Path,
         bytes: &'a [u8],
-        sequence: u64,
+        id: LogFileId,
         tail: Tail,
     ) -> Result<(Self, Option<Error>), Error> {
-        let header = check_file_header(bytes, sequence).map_err(|bad| bad_header(bad, path))?;
+        let header = check_file_header(bytes, id).map_err(|bad| bad_header(bad, path))?;
         let walk = Walk::over(bytes, header);
         let damage = match walk.bad {
             Some(bad) => {
                 let is_torn = !walk.is_contradicted && !was_durable(bytes, bad.offset, header);
                 (tail == Tail::Sealed || !is_torn).then_some(bad)
             }
-            None if tail == Tail::Sealed && !walk.ended => {
+            None if tail == Tail::Sealed && !walk.ended && !left_out!(SealedEnd) => {
                 Some(Bad { offset: bytes.len(), reason: "no end record" })
             }
             None => None,
@@ -252,9 +250,9 @@ impl Walk {
 }
 
 /// The heights of all blocks from `offset` of a log file that are whole, whatever is between them.
-pub(crate) fn whole_blocks(bytes: &[u8], sequence: u64, offset: usize) -> Vec<BlockNumber> {
+pub(crate) fn whole_blocks(bytes: &[u8], id: LogFileId, offset: usize) -> Vec<BlockNumber> {
     // Records do not need the header of the file, which may be what is damaged.
-    let header = check_file_header(bytes, sequence).unwrap_or_else(|_| file_header(sequence, VERSION).1);
+    let header = check_file_header(bytes, id).unwrap_or_else(|_| file_header(id, VERSION).1);
     let (mut heights, mut offset) = (Vec::new(), offset.max(FILE_HEADER_LEN));
     while offset < bytes.len() {
         if let Some(record) = RecordHeader::at(bytes, offset, header) {

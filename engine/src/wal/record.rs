@@ -3,34 +3,20 @@
 //! The one place that encodes and decodes them. Nothing here reads or writes a file.
 
 use icecore_index::KeyHash;
-use icecore_segments::bytes::{array32_at, put_varint, take_varint, u16_at, u32_at, u64_at};
+use icecore_segments::bytes::{array32_at, put_varint, take_varint, u32_at, u64_at};
 use icecore_segments::checksum::crc64;
 use icecore_segments::step::BlockNumber;
 use icecore_segments::{KEY_LEN_MAX, VALUE_LEN_MAX};
 
+use super::header::{FILE_HEADER_LEN, FileHeader, VERSION_WITHOUT_FINGERPRINTS};
 use crate::domain::DomainId;
 use crate::options::Config;
-
-/// The first eight bytes of a log file: of the family of all files of the project, and of its own kind.
-pub(crate) const MAGIC: [u8; 8] = *b"\x8AICW\r\n\x1A\n";
-
-/// The newest format version, the one that new files get.
-pub(crate) const VERSION: u16 = 2;
-/// Blocks have neither fingerprints nor a checksum of their head. A file that was begun so is ended so.
-pub(super) const VERSION_WITHOUT_FINGERPRINTS: u16 = 1;
-
-/// The length of the file header, in bytes.
-pub(crate) const FILE_HEADER_LEN: usize = 64;
 
 /// The length of what stands before each record's body, in bytes.
 pub(crate) const RECORD_HEADER_LEN: usize = 32;
 
 /// The longest body, in bytes: what its length field can say.
 pub(crate) const BODY_LEN_MAX: u64 = u32::MAX as u64;
-
-const VERSION_AT: usize = 8;
-const SEQUENCE_AT: usize = 16;
-const FILE_SUM_AT: usize = 56;
 
 const HEADER_SUM_AT: usize = 0;
 const BODY_SUM_AT: usize = 8;
@@ -47,7 +33,7 @@ const SUM_LEN: usize = 8;
 /// The bytes of a block's body that tell how long its head is.
 pub(super) const HEAD_START: usize = FINGERPRINTS_AT;
 
-const _: () = assert!(FILE_SUM_AT + 8 == FILE_HEADER_LEN && DURABLE_AT + 8 == RECORD_HEADER_LEN);
+const _: () = assert!(DURABLE_AT + 8 == RECORD_HEADER_LEN);
 
 /// One record of the log, as replay sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -372,63 +358,6 @@ fn take_bytes<'a>(body: &'a [u8], offset: &mut usize, len: u64) -> Option<&'a [u
     let bytes = body.get(*offset..end)?;
     *offset = end;
     Some(bytes)
-}
-
-/// What the records of one file have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FileHeader {
-    /// What their checksums are mixed with: the checksum of the header.
-    salt: u64,
-    /// The version of the format.
-    pub(super) version: u16,
-}
-
-/// The header of the file with this number and version. Everything in it follows from them.
-pub(super) fn file_header(sequence: u64, version: u16) -> ([u8; FILE_HEADER_LEN], FileHeader) {
-    let mut header = [0; FILE_HEADER_LEN];
-    header[..MAGIC.len()].copy_from_slice(&MAGIC);
-    header[VERSION_AT..][..2].copy_from_slice(&version.to_le_bytes());
-    header[SEQUENCE_AT..][..8].copy_from_slice(&sequence.to_le_bytes());
-    let salt = crc64(&header[..FILE_SUM_AT]);
-    header[FILE_SUM_AT..].copy_from_slice(&salt.to_le_bytes());
-    (header, FileHeader { salt, version })
-}
-
-/// Why the first bytes of a file are not the header that was expected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BadHeader {
-    /// A field does not hold; the text says which.
-    Damaged {
-        /// Where the field is.
-        offset: usize,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// A version that this build does not read.
-    Version(u64),
-}
-
-/// Compares the first bytes of a file with the header that it should have.
-pub(super) fn check_file_header(bytes: &[u8], sequence: u64) -> Result<FileHeader, BadHeader> {
-    let bad = |offset, reason| Err(BadHeader::Damaged { offset, reason });
-    let Some(header) = bytes.get(..FILE_HEADER_LEN) else {
-        return bad(bytes.len(), "file is shorter than its header");
-    };
-    if header[..MAGIC.len()] != MAGIC {
-        return bad(0, "not a log file");
-    }
-    if u64_at(header, FILE_SUM_AT) != Some(crc64(&header[..FILE_SUM_AT])) {
-        return bad(0, "header checksum");
-    }
-    let version = u16_at(header, VERSION_AT).unwrap_or(0);
-    if ![VERSION_WITHOUT_FINGERPRINTS, VERSION].contains(&version) {
-        return Err(BadHeader::Version(u64::from(version)));
-    }
-    if u64_at(header, SEQUENCE_AT) != Some(sequence) {
-        return bad(SEQUENCE_AT, "another file's sequence number");
-    }
-    let (expected, tag) = file_header(sequence, version);
-    if *header == expected { Ok(tag) } else { bad(VERSION_AT, "unknown header field") }
 }
 
 /// What stands before a record's body.

@@ -6,17 +6,18 @@ use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
 
-use super::record::{
-    BlockRecord, Change, FILE_HEADER_LEN, Kind, RECORD_HEADER_LEN, RecordHeader, VERSION,
-    VERSION_WITHOUT_FINGERPRINTS, check_file_header, file_header, finish_record,
-};
+use super::header::{FILE_HEADER_LEN, VERSION, VERSION_WITHOUT_FINGERPRINTS, check_file_header, file_header};
+use super::record::{BlockRecord, Change, Kind, RECORD_HEADER_LEN, RecordHeader, finish_record};
 use super::*;
 use crate::error::Error;
-use crate::options::{Config, Options};
+use crate::options::{ArchiveId, Config, LogFileId, Options};
 use crate::storage::Storage;
 use crate::testing::{Fault, SimStorage};
 
-const SEQUENCE: u64 = 7;
+/// File 7 of an archive that may have files of every version.
+const FILE: LogFileId = LogFileId { archive: ArchiveId([0; 16]), sequence: 7 };
+/// The file after it.
+const NEXT: LogFileId = LogFileId { sequence: 8, ..FILE };
 
 /// Two hundred domains: numbers of one and of two bytes.
 static CONFIG: LazyLock<Arc<Config>> = LazyLock::new(|| {
@@ -54,8 +55,12 @@ fn append(writer: &mut WalWriter, record: &Record) -> Result<(), Error> {
 
 /// A log of `records`, synced after those for which `synced` says so.
 fn log(records: &[Record], synced: impl Fn(usize) -> bool) -> (SimStorage, WalWriter) {
+    log_of(FILE, records, synced)
+}
+
+fn log_of(file: LogFileId, records: &[Record], synced: impl Fn(usize) -> bool) -> (SimStorage, WalWriter) {
     let disk = disk();
-    let mut writer = WalWriter::create(&disk, path(), SEQUENCE).unwrap();
+    let mut writer = WalWriter::create(&disk, path(), file).unwrap();
     for (i, record) in records.iter().enumerate() {
         append(&mut writer, record).unwrap();
         if synced(i) {
@@ -66,7 +71,7 @@ fn log(records: &[Record], synced: impl Fn(usize) -> bool) -> (SimStorage, WalWr
 }
 
 fn read(bytes: &[u8], tail: Tail) -> Result<(Vec<Record>, Position), Error> {
-    let reader = WalReader::open(path(), bytes, SEQUENCE, tail)?;
+    let reader = WalReader::open(path(), bytes, FILE, tail)?;
     let records = reader.records(&CONFIG).map(|record| Ok(record?.1));
     Ok((records.collect::<Result<_, _>>()?, reader.position()))
 }
@@ -115,7 +120,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_are_an_error_or_an_empty_log(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         prop_assert!(read(&bytes, Tail::Open).is_err());
-        let behind_a_header = [&file_header(SEQUENCE, VERSION).0[..], &bytes].concat();
+        let behind_a_header = [&file_header(FILE, VERSION).0[..], &bytes].concat();
         prop_assert_eq!(read(&behind_a_header, Tail::Open).unwrap().0, vec![]);
     }
 }
@@ -134,7 +139,7 @@ fn a_cut_leaves_a_prefix_that_can_be_gone_on_from() {
         assert_eq!(expected, records[..expected.len()], "cut at {len}");
         let cut = disk.kill_clone();
         cut.truncate(path(), len as u64);
-        let mut writer = WalWriter::resume(&cut, path(), SEQUENCE, position).unwrap();
+        let mut writer = WalWriter::resume(&cut, path(), FILE, position).unwrap();
         append(&mut writer, &block(99)).unwrap();
         writer.sync().unwrap();
         expected.push(block(99));
@@ -219,8 +224,8 @@ fn a_follower_yields_each_record_once_and_as_soon_as_it_is_written() {
     let records = blocks(9);
     for synced in [0, 0b101, usize::MAX] {
         let disk = disk();
-        let mut writer = WalWriter::create(&disk, path(), SEQUENCE).unwrap();
-        let mut follower = WalFollower::open(&disk, &CONFIG, path(), SEQUENCE).unwrap().unwrap();
+        let mut writer = WalWriter::create(&disk, path(), FILE).unwrap();
+        let mut follower = WalFollower::open(&disk, &CONFIG, path(), FILE).unwrap().unwrap();
         for (i, record) in records.iter().enumerate() {
             append(&mut writer, record).unwrap();
             if synced >> i & 1 == 1 {
@@ -242,12 +247,12 @@ fn a_follower_yields_each_record_once_and_as_soon_as_it_is_written() {
 fn a_follower_goes_on_where_a_writer_goes_on_in_the_place_of_an_end() {
     let records = blocks(6);
     let (disk, writer) = log(&records[..3], |_| true);
-    let mut follower = WalFollower::open(&disk, &CONFIG, path(), SEQUENCE).unwrap().unwrap();
+    let mut follower = WalFollower::open(&disk, &CONFIG, path(), FILE).unwrap().unwrap();
     writer.seal().unwrap();
     // Killed before the manifest named a next file.
     assert_eq!(taken(&mut follower, false), records[..3]);
     let (_, position) = read(&disk.bytes(path()), Tail::Open).unwrap();
-    let mut writer = WalWriter::resume(&disk, path(), SEQUENCE, position).unwrap();
+    let mut writer = WalWriter::resume(&disk, path(), FILE, position).unwrap();
     for record in &records[3..] {
         append(&mut writer, record).unwrap();
         assert!(follower.has_news().unwrap());
@@ -262,10 +267,10 @@ fn a_follower_sees_a_record_that_takes_the_place_of_a_torn_one_of_its_length() {
     drop(writer);
     let at = disk.bytes(path()).len() as u64 - 1;
     disk.corrupt(path(), at, 1);
-    let mut follower = WalFollower::open(&disk, &CONFIG, path(), SEQUENCE).unwrap().unwrap();
+    let mut follower = WalFollower::open(&disk, &CONFIG, path(), FILE).unwrap().unwrap();
     assert_eq!(taken(&mut follower, false), blocks(3)[..2]);
     let (_, position) = read(&disk.bytes(path()), Tail::Open).unwrap();
-    let mut writer = WalWriter::resume(&disk, path(), SEQUENCE, position).unwrap();
+    let mut writer = WalWriter::resume(&disk, path(), FILE, position).unwrap();
     append(&mut writer, &block(7)).unwrap();
     assert!(follower.has_news().unwrap());
     assert_eq!(taken(&mut follower, false), [block(7)]);
@@ -286,7 +291,7 @@ fn taken(follower: &mut WalFollower, is_sealed: bool) -> Vec<Record> {
 
 /// What a reader finds that opens the file now.
 fn followed(disk: &SimStorage) -> Vec<Record> {
-    taken(&mut WalFollower::open(disk, &CONFIG, path(), SEQUENCE).unwrap().unwrap(), false)
+    taken(&mut WalFollower::open(disk, &CONFIG, path(), FILE).unwrap().unwrap(), false)
 }
 
 #[test]
@@ -294,8 +299,11 @@ fn files_and_records_know_their_place() {
     // Three records of one length, so that exchanging two moves nothing else.
     let (disk, _) = log(&[block(4), block(8), block(12)], |_| true);
     let bytes = disk.bytes(path());
-    let other = WalReader::open(path(), &bytes, SEQUENCE + 1, Tail::Open);
+    let other = WalReader::open(path(), &bytes, NEXT, Tail::Open);
     assert!(matches!(other, Err(Error::Damaged { offset: 16, .. })), "another file of the same log");
+    let stranger = LogFileId { archive: ArchiveId([1; 16]), ..FILE };
+    let foreign = WalReader::open(path(), &bytes, stranger, Tail::Open);
+    assert!(matches!(foreign, Err(Error::Damaged { offset: 24, .. })), "the file of another archive");
     let [record, _, second, ..] = offsets(&bytes)[..] else { panic!("three blocks, each with a mark") };
     let mut moved = bytes.clone();
     moved.copy_within(record.0..record.1, second.0);
@@ -306,20 +314,14 @@ fn files_and_records_know_their_place() {
     assert_eq!(read(&unsynced, Tail::Open).unwrap().0, [block(4)], "nor is a copy taken for a record");
     let mut foreign = bytes[..FILE_HEADER_LEN].to_vec();
     let mut stranger = bytes[record.0..record.1].to_vec();
-    finish_record(
-        &mut stranger,
-        Kind::Block,
-        FILE_HEADER_LEN as u64,
-        64,
-        file_header(SEQUENCE + 1, VERSION).1,
-    );
+    finish_record(&mut stranger, Kind::Block, FILE_HEADER_LEN as u64, 64, file_header(NEXT, VERSION).1);
     foreign.extend(stranger);
     assert_eq!(read(&foreign, Tail::Open).unwrap().0, [], "a record of another file");
 }
 
 /// Where each record begins and ends, marks too.
 fn offsets(bytes: &[u8]) -> Vec<(usize, usize)> {
-    let salt = check_file_header(bytes, SEQUENCE).unwrap();
+    let salt = check_file_header(bytes, FILE).unwrap();
     let mut found = vec![];
     let mut offset = FILE_HEADER_LEN;
     while let Some(header) = RecordHeader::at(bytes, offset, salt) {
@@ -336,7 +338,7 @@ fn forged(kind: Kind, body: &[u8]) -> Vec<u8> {
 }
 
 fn forged_of(version: u16, kind: Kind, body: &[u8]) -> Vec<u8> {
-    let (header, salt) = file_header(SEQUENCE, version);
+    let (header, salt) = file_header(FILE, version);
     let mut record = vec![0; RECORD_HEADER_LEN];
     record.extend_from_slice(body);
     finish_record(&mut record, kind, FILE_HEADER_LEN as u64, FILE_HEADER_LEN as u64, salt);
@@ -459,7 +461,7 @@ fn a_file_of_the_first_version_is_read_and_ended_as_it_was_begun() {
     assert_eq!(followed(&disk), std::slice::from_ref(&expected));
     let (found, position) = read(&bytes, Tail::Open).unwrap();
     assert_eq!(found, std::slice::from_ref(&expected));
-    let mut writer = WalWriter::resume(&disk, path(), SEQUENCE, position).unwrap();
+    let mut writer = WalWriter::resume(&disk, path(), FILE, position).unwrap();
     append(&mut writer, &block(6)).unwrap();
     writer.seal().unwrap();
     assert_eq!(followed(&disk), [expected.clone(), block(6)]);
@@ -488,7 +490,8 @@ fn the_bytes_are_those_of_the_worked_example() {
             Change { domain: 2, key: b"bob".to_vec(), value: None },
         ],
     });
-    let (disk, writer) = log(&[record, Record::Unwind { to: 4 }], |i| i == 0);
+    let file = LogFileId { archive: ArchiveId([0xCD; 16]), sequence: 7 };
+    let (disk, writer) = log_of(file, &[record, Record::Unwind { to: 4 }], |i| i == 0);
     writer.seal().unwrap();
     let lines: Vec<String> = disk
         .bytes(path())
@@ -500,46 +503,46 @@ fn the_bytes_are_those_of_the_worked_example() {
 
 /// As in `FORMAT.md`. A change here is a change of the format and needs a version of its own.
 const EXAMPLE: &str = "
-8a 49 43 57 0d 0a 1a 0a 02 00 00 00 00 00 00 00
-07 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
-00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
-00 00 00 00 00 00 00 00 ca a6 20 11 29 c4 ed 2f
-3b 17 7a e8 1f 64 77 57 bc 19 52 a5 bc ca db b3
+8a 49 43 57 0d 0a 1a 0a 03 00 00 00 00 00 00 00
+07 00 00 00 00 00 00 00 cd cd cd cd cd cd cd cd
+cd cd cd cd cd cd cd cd 00 00 00 00 00 00 00 00
+00 00 00 00 00 00 00 00 ec 35 d4 0e 6e a4 e7 c3
+75 21 59 e3 14 a0 d1 a3 bc 19 52 a5 bc ca db b3
 4d 00 00 00 01 00 00 00 40 00 00 00 00 00 00 00
 05 00 00 00 00 00 00 00 ab ab ab ab ab ab ab ab
 ab ab ab ab ab ab ab ab ab ab ab ab ab ab ab ab
 ab ab ab ab ab ab ab ab 02 00 00 00 6f 74 96 d3
 b6 33 6d 28 3e 95 85 8f 99 98 b3 13 01 05 61 6c
-69 63 65 04 31 30 30 02 03 62 6f 62 00 e0 48 9b
-d7 54 13 56 67 00 00 00 00 00 00 00 00 00 00 00
-00 03 00 00 00 ad 00 00 00 00 00 00 00 63 d7 2b
-aa b8 14 2d 1f 0d 17 08 40 bc 17 4a 8b 08 00 00
+69 63 65 04 31 30 30 02 03 62 6f 62 00 c6 18 6b
+18 b3 92 5b d3 00 00 00 00 00 00 00 00 00 00 00
+00 03 00 00 00 ad 00 00 00 00 00 00 00 45 82 9a
+be ff 26 07 d5 0d 17 08 40 bc 17 4a 8b 08 00 00
 00 02 00 00 00 ad 00 00 00 00 00 00 00 04 00 00
-00 00 00 00 00 00 4b 2b 1d 28 32 e1 b9 00 00 00
+00 00 00 00 00 26 1b 1b 5b c7 b5 da 6d 00 00 00
 00 00 00 00 00 00 00 00 00 04 00 00 00 ad 00 00
 00 00 00 00 00
 ";
 
 #[test]
 fn a_newer_version_is_named() {
-    let mut bytes = file_header(SEQUENCE, VERSION).0;
-    bytes[8] = 3;
+    let mut bytes = file_header(FILE, VERSION).0;
+    bytes[8] = 4;
     let sum = icecore_segments::checksum::crc64(&bytes[..56]);
     bytes[56..].copy_from_slice(&sum.to_le_bytes());
-    assert!(matches!(read(&bytes, Tail::Open), Err(Error::Unsupported { found: 3, supported: 2, .. })));
+    assert!(matches!(read(&bytes, Tail::Open), Err(Error::Unsupported { found: 4, supported: 3, .. })));
 }
 
 #[test]
 fn creating_replaces_a_leftover_without_records_only() {
     let disk = disk();
     for leftover in [0, 13, FILE_HEADER_LEN] {
-        let _ = WalWriter::create(&disk, path(), SEQUENCE).unwrap();
+        let _ = WalWriter::create(&disk, path(), FILE).unwrap();
         disk.truncate(path(), leftover as u64);
-        let _ = WalWriter::create(&disk, path(), SEQUENCE).unwrap();
-        assert_eq!(disk.bytes(path()), file_header(SEQUENCE, VERSION).0, "leftover of {leftover} bytes");
+        let _ = WalWriter::create(&disk, path(), FILE).unwrap();
+        assert_eq!(disk.bytes(path()), file_header(FILE, VERSION).0, "leftover of {leftover} bytes");
     }
     let (disk, _) = log(&blocks(1), |_| false);
-    let refused = WalWriter::create(&disk, path(), SEQUENCE);
+    let refused = WalWriter::create(&disk, path(), FILE);
     assert!(matches!(refused, Err(Error::Exists { .. })), "a file with records");
 }
 
@@ -552,7 +555,7 @@ fn resuming_twice_is_resuming_once() {
         for _ in 0..3 {
             let (found, position) = read(&disk.bytes(path()), Tail::Open).unwrap();
             assert_eq!(found, records);
-            let _ = WalWriter::resume(&disk, path(), SEQUENCE, position).unwrap();
+            let _ = WalWriter::resume(&disk, path(), FILE, position).unwrap();
             files.push(disk.bytes(path()));
         }
         assert!(files[0] == files[1] && files[1] == files[2], "synced: {synced}");
@@ -564,7 +567,7 @@ fn what_a_writer_resumed_with_is_durable_and_marked() {
     let records = blocks(3);
     let killed = log(&records, |_| false).0.kill_clone();
     let (_, position) = read(&killed.bytes(path()), Tail::Open).unwrap();
-    let _writer = WalWriter::resume(&killed, path(), SEQUENCE, position).unwrap();
+    let _writer = WalWriter::resume(&killed, path(), FILE, position).unwrap();
     for seed in 0..50 {
         recovered(
             &killed.crash_clone(seed),
@@ -636,7 +639,7 @@ fn whatever_fails_and_whenever_power_is_lost_the_log_has_what_was_synced_and_no_
     for every in [1, 3, 100] {
         for failing in 1..60 {
             let disk = disk();
-            let mut writer = WalWriter::create(&disk, path(), SEQUENCE).unwrap();
+            let mut writer = WalWriter::create(&disk, path(), FILE).unwrap();
             let fault = Fault::at(disk.operations() + failing).torn(failing);
             disk.inject(if failing % 2 == 0 { fault.from_then_on() } else { fault });
             let bounds = run(&mut writer, 0, &records, every);
@@ -647,7 +650,7 @@ fn whatever_fails_and_whenever_power_is_lost_the_log_has_what_was_synced_and_no_
                 let (held, position) = recovered(&after, &records, bounds, &context);
                 // And again while recovering and going on.
                 after.inject(Fault::at(1 + seed % 7).torn(seed).from_then_on());
-                let bounds = match WalWriter::resume(&after, path(), SEQUENCE, position) {
+                let bounds = match WalWriter::resume(&after, path(), FILE, position) {
                     Ok(mut writer) => run(&mut writer, held, &records, every),
                     Err(_) => (held, bounds.1),
                 };

@@ -3,12 +3,11 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use super::header::{FILE_HEADER_LEN, FileHeader, VERSION, file_header};
 use super::reader::Position;
-use super::record::{
-    BODY_LEN_MAX, FILE_HEADER_LEN, FileHeader, Kind, RECORD_HEADER_LEN, RecordRef, VERSION, file_header,
-    finish_record,
-};
+use super::record::{BODY_LEN_MAX, Kind, RECORD_HEADER_LEN, RecordRef, finish_record};
 use crate::error::{Error, ErrorKind, Operation, Poison};
+use crate::options::LogFileId;
 use crate::storage::{Storage, WriteFile};
 
 /// What is kept of the encoding buffer between records. A larger block gives its memory back.
@@ -34,7 +33,7 @@ pub(crate) struct WalWriter {
 }
 
 impl WalWriter {
-    /// Creates the file with this number.
+    /// Creates the file.
     ///
     /// A file that is already there and holds no record was left by a crash before the manifest named it; it is
     /// replaced.
@@ -44,13 +43,13 @@ impl WalWriter {
     ///
     /// # Errors
     /// [`Error::Exists`] if the file there holds records.
-    pub(crate) fn create(storage: &dyn Storage, path: &Path, sequence: u64) -> Result<Self, Error> {
+    pub(crate) fn create(storage: &dyn Storage, path: &Path, id: LogFileId) -> Result<Self, Error> {
         match storage.len(path)? {
             Some(len) if len > FILE_HEADER_LEN as u64 => return Err(Error::Exists { path: path.to_owned() }),
             Some(_) => storage.remove(path)?,
             None => {}
         }
-        let (bytes, header) = file_header(sequence, VERSION);
+        let (bytes, header) = file_header(id, VERSION);
         let file = storage.create(path)?;
         let mut this = Self::over(path, file, header, FILE_HEADER_LEN as u64);
         this.file.write_all(&bytes).map_err(|source| this.write_error(source))?;
@@ -67,10 +66,10 @@ impl WalWriter {
     pub(crate) fn resume(
         storage: &dyn Storage,
         path: &Path,
-        sequence: u64,
+        id: LogFileId,
         position: Position,
     ) -> Result<Self, Error> {
-        let header = file_header(sequence, position.version).1;
+        let header = file_header(id, position.version).1;
         let open = || -> Result<Self, Error> {
             let file = storage.append(path, position.durable..position.len)?;
             let mut this = Self::over(path, file, header, position.len);

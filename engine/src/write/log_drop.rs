@@ -121,7 +121,7 @@ fn plan(directory: &Directory, manifest: &Manifest) -> Result<Option<Plan>, Erro
             _ => 0,
         };
         let bytes = directory.storage.read(&layout::wal_file(&directory.path, *sequence))?;
-        found.extend(whole_blocks(&bytes.unwrap_or_default(), *sequence, offset));
+        found.extend(whole_blocks(&bytes.unwrap_or_default(), directory.config.log_file(*sequence), offset));
     }
     let mut above = found.into_iter().filter(|height| head.is_none_or(|head| *height > head));
     let dropped = above.next().map(|lowest| (lowest, above.next_back().unwrap_or(lowest)));
@@ -184,7 +184,8 @@ impl SoundLog {
         let path = layout::wal_file(&directory.path, sequence);
         let bytes = directory.storage.read(&path)?.ok_or_else(|| Error::Missing { path: path.clone() })?;
         let tail = if sequence == manifest.wal_last { Tail::Open } else { Tail::Sealed };
-        let (reader, damage) = WalReader::open_before_damage(&path, &bytes, sequence, tail)?;
+        let (reader, damage) =
+            WalReader::open_before_damage(&path, &bytes, directory.config.log_file(sequence), tail)?;
         for record in reader.records(&directory.config) {
             let (offset, record) = record?;
             let follows = heights.follow(&record);

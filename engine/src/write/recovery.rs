@@ -19,8 +19,8 @@ use rayon::prelude::*;
 
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentRecord, had_content};
-use crate::options::{Config, LogDamage, OpenOptions};
-use crate::read::read_state::{Version, by_domain};
+use crate::options::{ArchiveId, Config, LogDamage, OpenOptions};
+use crate::read::read_state::Version;
 use crate::read::shared::Shared;
 use crate::segment::live::{FileView, LiveFile, LiveSegment};
 use crate::segment::writer::{rebuild_filter, rebuild_index};
@@ -34,6 +34,7 @@ use crate::write::writer::{Core, State};
 
 /// Makes the directory of a new archive. The manifest comes last: without it there is no archive.
 pub(crate) fn create(storage: &Arc<dyn Storage>, path: &Path, config: Config) -> Result<(), Error> {
+    let config = Config { id: ArchiveId::draw(), ..config };
     check_vacant(&**storage, path)?;
     let above: Vec<&Path> = path.ancestors().skip(1).collect();
     let mut new = 0;
@@ -97,7 +98,7 @@ pub(crate) fn open_for_writing(
         storage.sync_dir(path)?;
         manifest.store(&*storage, path)?;
     }
-    remove_garbage(&directory, &manifest)?;
+    remove_garbage(&directory, &manifest, &loaded.version)?;
     let log = Log::resume(&directory, loaded.files, loaded.log_end)?;
     directory.fill_reserve()?;
     let state = State::new(manifest, log);
@@ -146,6 +147,7 @@ fn load(
         replay_file(directory, manifest, &mut version, &mut heights, manifest.wal_last, Tail::Open)?;
     files.push_back(last);
     manifest.check_log_end(&directory.path, log_end.records_end)?;
+    manifest.check_log_is_last(&*directory.storage, &directory.path)?;
     heights.check_emitted(manifest.emitted_head, version.head).map_err(|reason| Error::Damaged {
         path: directory.path.join(layout::MANIFEST),
         offset: 0,
@@ -168,7 +170,7 @@ fn replay_file(
     let bytes = directory.storage.read(&path)?.ok_or_else(|| Error::Missing { path: path.clone() })?;
     let mut file = LogFile::new(sequence);
     let config = &directory.config;
-    let reader = WalReader::open(&path, &bytes, sequence, tail)?;
+    let reader = WalReader::open(&path, &bytes, config.log_file(sequence), tail)?;
     for record in reader.records(config) {
         let (offset, record) = record?;
         heights.follow(&record).map_err(|reason| Error::Damaged { path: path.clone(), offset, reason })?;
@@ -225,8 +227,20 @@ fn needs_rebuild<T: FileView>(accessor: &LiveFile<T>) -> Result<bool, Error> {
 }
 
 /// Removes files of ours that the manifest does not name: what a crash or a pinned reader of a former process left.
-fn remove_garbage(directory: &Directory, manifest: &Manifest) -> Result<(), Error> {
-    find_garbage(directory, manifest)?.iter().try_for_each(|path| directory.storage.remove(path))
+///
+/// Files of segments stay as long as a `.kv` that it names is missing or is another one: it may be an older manifest, and they
+/// those of the right one.
+fn remove_garbage(directory: &Directory, manifest: &Manifest, version: &Version) -> Result<(), Error> {
+    let is_of_segment =
+        |path: &PathBuf| path.extension().is_some_and(|kind| Kind::ALL.iter().any(|k| kind == k.extension()));
+    let mut garbage = find_garbage(directory, manifest)?;
+    if garbage.iter().any(is_of_segment)
+        && !version.all_segments().all(|segment| segment.kv.check().is_ok())
+        && !left_out!(GarbageGuard)
+    {
+        garbage.retain(|path| !is_of_segment(path));
+    }
+    garbage.iter().try_for_each(|path| directory.storage.remove(path))
 }
 
 /// The files of ours that the manifest does not name.

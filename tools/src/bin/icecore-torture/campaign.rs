@@ -15,7 +15,7 @@ use crate::report::{Family, Report};
 use crate::rig::{Failure, Place, Rig, Run};
 use crate::script::Script;
 use crate::shim::How;
-use crate::trace::Class;
+use crate::trace::{Change, Class};
 
 /// How much is done to a script.
 #[derive(Clone, Copy)]
@@ -28,18 +28,20 @@ struct Plan {
     losses: u64,
     losses_repeated: u64,
     flips: u64,
+    swaps: u64,
 }
 
 impl Plan {
     /// A part of everything; with a control, what can show its absence.
     fn of(control: Option<Control>) -> Self {
-        let nothing = Self { calls: 0, repeated: 0, losses: 0, losses_repeated: 0, flips: 0 };
+        let nothing = Self { calls: 0, repeated: 0, losses: 0, losses_repeated: 0, flips: 0, swaps: 0 };
         match control {
-            None => Self { calls: 12, repeated: 4, losses: 16, losses_repeated: 4, flips: 24 },
+            None => Self { calls: 12, repeated: 4, losses: 16, losses_repeated: 4, flips: 24, swaps: 24 },
             Some(control) if control.needs_second_fault() => {
                 Self { calls: 12, repeated: 12, losses_repeated: 6, ..nothing }
             }
             Some(Control::Sync(_)) => Self { losses: 64, ..nothing },
+            Some(control) if control.is_of_swaps() => Self { swaps: 96, ..nothing },
             Some(Control::Check(_)) => Self { flips: 96, ..nothing },
         }
     }
@@ -106,6 +108,7 @@ impl<'r> Campaign<'r> {
         let mut run = self.rig.drive_followed(&plain)?;
         let script = id.script();
         self.flips(&plain, &run, plan.flips, &mut random)?;
+        self.swaps(&plain, &run, plan.swaps, &mut random)?;
         self.losses(Family::PowerLoss, &plain, &script, &run, plan.losses, &mut random)?;
         let calls: Vec<Class> =
             run.events.iter().map(|event| event.class).filter(|class| *class != Class::None).collect();
@@ -159,15 +162,17 @@ impl<'r> Campaign<'r> {
         random: &mut SplitMix64,
     ) -> Result<(), Failure> {
         let points = run.loss_points(case);
-        // Right after a promise was made it is easiest to break.
-        let promises = run.promises(case, &points);
+        // Right after a promise was made it is easiest to break, and right after a rename the order of names counts.
+        let promises = run.points_after(case, &points, |change| matches!(change, Change::Ack { .. }));
+        let renames = run.points_after(case, &points, |change| matches!(change, Change::Rename { .. }));
         for _ in 0..count {
             if self.is_over() || points.is_empty() {
                 break;
             }
-            let from = if promises.is_empty() || random.below(2) == 0 { &points } else { &promises };
+            let wanted = [&promises, &promises, &renames, &points][random.below(4) as usize];
+            let from = if wanted.is_empty() { &points } else { wanted };
             let at = from[random.below(from.len() as u64) as usize];
-            let loss = Loss { at, image: random.below(8) };
+            let loss = Loss { at, image: draw_image(random) };
             let case = Case { loss: Some(loss), ..case.clone() };
             let (verdict, place) = self.rig.check_loss(&case, script, run, loss)?;
             self.note(family, &case, format!("{:?} {at}", case.call), verdict, Some(place))?;
@@ -179,6 +184,18 @@ impl<'r> Campaign<'r> {
         for (flip, verdict) in self.rig.check_flips(plain, run, random.next_u64(), count)? {
             let case = Case { flip: Some(flip.clone()), ..plain.clone() };
             self.note(Family::Flip, &case, flip.to_string(), verdict, None)?;
+        }
+        Ok(())
+    }
+
+    fn swaps(&self, plain: &Case, run: &Run, count: u64, random: &mut SplitMix64) -> Result<(), Failure> {
+        // What is done in the background depends on time, and so do the names of files.
+        if plain.id.maintenance == Maintenance::Background || count == 0 {
+            return Ok(());
+        }
+        for (swap, verdict) in self.rig.check_swaps(plain, run, random.next_u64(), count)? {
+            let case = Case { swap: Some(swap.clone()), ..plain.clone() };
+            self.note(Family::Swap, &case, swap.to_string(), verdict, None)?;
         }
         Ok(())
     }
@@ -217,6 +234,14 @@ fn tell(case: &Case, verdict: &Verdict, kept: Option<PathBuf>) {
     }
 }
 
+/// The extremes come first among images, and as often as each of five others.
+fn draw_image(random: &mut SplitMix64) -> u64 {
+    match random.below(8) {
+        extreme @ 0..=2 => extreme,
+        _ => 3 + random.below(1 << 16),
+    }
+}
+
 /// Which call is hit, and how. Where power losses follow, those that sync and rename more often than the many that write.
 fn draw_call(calls: &[Class], followed: bool, random: &mut SplitMix64) -> (How, usize) {
     let any = !followed || random.below(2) == 0;
@@ -241,7 +266,7 @@ fn script_id(seed: u64, n: u64) -> ScriptId {
 
 /// Runs one case again.
 fn repeat(rig: &Rig, case: &Case) -> Result<(Verdict, Place), Failure> {
-    let mut run = if case.loss.is_none() && case.flip.is_none() {
+    let mut run = if case.loss.is_none() && case.flip.is_none() && case.swap.is_none() {
         rig.drive_followed(case)?
     } else {
         rig.drive(case.id, case.call, case.without)?
@@ -255,6 +280,9 @@ fn repeat(rig: &Rig, case: &Case) -> Result<(Verdict, Place), Failure> {
     let verdict = if case.flip.is_some() {
         let flips = rig.check_flips(case, &run, 0, 1)?;
         flips.into_iter().next().ok_or("a flip has a verdict")?.1
+    } else if case.swap.is_some() {
+        let swaps = rig.check_swaps(case, &run, 0, 1)?;
+        swaps.into_iter().next().ok_or("a swap has a verdict")?.1
     } else {
         rig.check_run(case, &mut run)?
     };

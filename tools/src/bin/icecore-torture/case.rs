@@ -7,6 +7,9 @@
 //! relaxed.emit.7.30+loss@200#5                  power lost after event 200 of the trace, image 5
 //! block.emit.7.30+kill-after@123+loss@40#5      killed; power lost after event 40 of the recovery
 //! block.emit.7.30+flip@MANIFEST:17:1            a bit of a file flipped when the script is through
+//! block.emit.7.30+stale@MANIFEST:4              a file replaced by its fifth version when the script is through
+//! block.emit.7.30+exchanged@a.0-1.kv:a.1-2.kv   two files exchanged
+//! block.emit.7.30+foreign@a.0-1.kv              a file replaced by that of the script's twin, which has other values
 //! ...+without@log-record                        a sync or a check is taken out
 //! ```
 
@@ -18,6 +21,7 @@ use icecore::{Durability, Maintenance, OpenOptions};
 use crate::controls::Control;
 use crate::script::{Op, Script};
 use crate::shim::How;
+use crate::swaps::Swap;
 
 /// Blocks per sync in group mode.
 const GROUP: u32 = 3;
@@ -115,12 +119,13 @@ pub(crate) struct Case {
     /// In the run, or in the recovery after a kill.
     pub(crate) loss: Option<Loss>,
     pub(crate) flip: Option<Flip>,
+    pub(crate) swap: Option<Swap>,
     pub(crate) without: Option<Control>,
 }
 
 impl Case {
     pub(crate) fn plain(id: ScriptId) -> Self {
-        Self { id, call: None, loss: None, flip: None, without: None }
+        Self { id, call: None, loss: None, flip: None, swap: None, without: None }
     }
 
     /// Whether the power is lost in the recovery, not in the run.
@@ -156,6 +161,9 @@ impl fmt::Display for Case {
         }
         if let Some(flip) = &self.flip {
             write!(f, "+flip@{flip}")?;
+        }
+        if let Some(swap) = &self.swap {
+            write!(f, "+{swap}")?;
         }
         if let Some(control) = self.without {
             write!(f, "+without@{}", control.name())?;
@@ -204,6 +212,7 @@ impl FromStr for Case {
                     let (at, image) = (at.parse().map_err(|_| bad())?, image.parse().map_err(|_| bad())?);
                     case.loss = Some(Loss { at, image });
                 }
+                "stale" | "exchanged" | "foreign" => case.swap = Some(part.parse()?),
                 "flip" => case.flip = Some(place.parse()?),
                 "without" => case.without = Some(Control::by_name(place).ok_or_else(bad)?),
                 how => case.call = Some((how.parse()?, place.parse().map_err(|_| bad())?)),
@@ -245,6 +254,9 @@ mod tests {
             "relaxed.background.9.12+kill-after@123+loss@40#5",
             "block.emit.7.30+ENOSPC-from@4",
             "block.emit.7.30+flip@wal/0000000000000001.wal:17:3",
+            "block.emit.7.30+stale@MANIFEST:4",
+            "block.emit.7.30+exchanged@a.0-1.kv:a.1-2.1.kv",
+            "block.emit.7.30+foreign@wal/0000000000000001.wal",
             "relaxed.emit.7.30+loss@200#5+without@log-record",
         ] {
             assert_eq!(name.parse::<Case>().unwrap().to_string(), name);

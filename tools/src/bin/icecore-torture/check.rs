@@ -213,7 +213,7 @@ fn write(args: &CheckArgs, script: &Script) -> Result<Verdict, Verdict> {
     let mut driver = Driver::new(script, &args.dir, open, archive);
     for i in state..script.ops.len() {
         if let Some(follower) = &mut follower {
-            follower.go_on().map_err(|verdict| at(verdict, &format!("before {}", script.ops[i])))?;
+            follower.go_on_to(i).map_err(|verdict| at(verdict, &format!("before {}", script.ops[i])))?;
         }
         if matches!(script.ops[i], Op::Checkpoint) && copies::is_finished(&args.dir, i) {
             continue;
@@ -225,7 +225,7 @@ fn write(args: &CheckArgs, script: &Script) -> Result<Verdict, Verdict> {
     if let Some(follower) = follower {
         follower.finish()?;
     }
-    let last = script.states.last().expect("a script has a last state");
+    let last = script.last();
     let archive = driver.into_archive().expect("the script created an archive");
     examine(archive.reader(), last)
         .map_err(|difference| at(difference.into(), "at the end of the script"))?;

@@ -65,6 +65,21 @@ impl Control {
         }
     }
 
+    /// Whether its absence shows only when a file is not the one that it should be.
+    pub(crate) fn is_of_swaps(self) -> bool {
+        let names = [
+            "file-identity",
+            "log-end",
+            "log-is-last",
+            "archive-id",
+            "sealed-end",
+            "garbage-guard",
+            "accessor-binding",
+            "log-sequence",
+        ];
+        matches!(self, Self::Check(check) if names.contains(&check.name()))
+    }
+
     /// After which calls a kill leaves something that the sync of a recovery is for.
     pub(crate) fn kill_after(self) -> Option<Class> {
         match self {

@@ -236,6 +236,14 @@ impl Disk {
         }
     }
 
+    /// The files below a directory, as the system shows them at this moment.
+    pub(crate) fn files<'a>(&'a self, dir: &'a str) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        self.names.iter().filter_map(move |(path, entry)| match entry {
+            Entry::File(node) => Some((path.strip_prefix(dir)?, &self.nodes[*node].bytes[..])),
+            Entry::Dir => None,
+        })
+    }
+
     fn open(&mut self, fd: i32, path: &str, created: bool, nameless: bool) {
         let handle = match self.names.get(path) {
             _ if created => {

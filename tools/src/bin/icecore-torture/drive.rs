@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use icecore::{Archive, Density, DensityRule, Error, MergeOptions, OpenOptions, ReindexRule};
+use icecore::{Archive, Density, DensityRule, Error, Maintenance, MergeOptions, OpenOptions, ReindexRule};
 
 use crate::case::ScriptId;
 use crate::copies;
@@ -125,12 +125,25 @@ impl Ack {
     }
 }
 
-/// Goes through the script. An operation that failed is tried once more, if the archive is still open: it may be refused,
-/// but what it says it did must be done.
+/// Goes through the script, and ends as by a kill once all is synced: closing would leave an archive that needs no recovery.
 pub(crate) fn run(args: &DriveArgs) {
     let script = args.id.script();
-    let mut ack = Ack(File::create(&args.ack).expect("the file of acknowledgements can be made"));
     let mut driver = Driver::new(&script, &args.dir, args.id.open_options(), None);
+    go_through(args, &script, &mut driver);
+    // What works in the background would leave files that it did not finish.
+    if args.id.maintenance != Maintenance::Background
+        && let Some(archive) = driver.into_archive()
+    {
+        // What is not synced after a failure is not promised.
+        let _ = archive.flush();
+        std::mem::forget(archive);
+    }
+}
+
+/// An operation that failed is tried once more, if the archive is still open: it may be refused, but what it says it did must
+/// be done.
+fn go_through(args: &DriveArgs, script: &Script, driver: &mut Driver<'_>) {
+    let mut ack = Ack(File::create(&args.ack).expect("the file of acknowledgements can be made"));
     let (mut i, mut failed) = (0, None);
     while i < script.ops.len() {
         ack.say(&format!("b {i}"));

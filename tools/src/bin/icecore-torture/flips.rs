@@ -11,7 +11,7 @@ use icecore_tools::workload::SplitMix64;
 
 use crate::case::{Flip, ScriptId};
 use crate::check::{Kind, Verdict};
-use crate::examine::{Difference, examine, examine_heights, with_causes};
+use crate::examine::{Difference, examine_each, with_causes};
 use crate::model::Model;
 
 #[derive(Args)]
@@ -37,7 +37,7 @@ const EDGE: u64 = 256;
 /// Flips bits. Says of each, in one line, which it is before it is tried, and in another what was found.
 pub(crate) fn run(args: &FlipsArgs) {
     let script = args.id.script();
-    let model = script.states.last().expect("a script has a last state");
+    let model = script.last();
     let files = files(&args.dir);
     let mut random = SplitMix64::new(args.seed);
     let drawn = std::iter::repeat_with(|| draw(&files, &mut random)).take(args.count as usize);
@@ -112,12 +112,7 @@ fn try_flip(dir: &Path, file: &str, model: &Model) -> Result<(), Verdict> {
 
 /// Reads everything. Where the log is damaged its blocks are refused, and what is in segments is answered.
 fn read(dir: &Path, model: &Model) -> Result<(), Difference> {
-    let reader = Reader::open(dir)?;
-    let Err(error) = reader.latest() else { return examine(&reader, model) };
-    if let Some((first, head)) = reader.range() {
-        examine_heights(&reader, model, first, head)?;
-    }
-    Err(error.into())
+    examine_each(&Reader::open(dir)?, model)
 }
 
 fn expect_named(file: &str, why: &str) -> Result<(), Verdict> {

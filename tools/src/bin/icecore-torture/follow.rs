@@ -33,8 +33,7 @@ impl<'s> Follower<'s> {
     /// Opens the archive; `None` where there is none.
     pub(crate) fn open(dir: &Path, script: &'s Script) -> Result<Option<Self>, Verdict> {
         let reader = match Reader::open(dir) {
-            // While one is being created its log is there before its manifest is.
-            Err(Error::NotAnArchive { .. } | Error::Missing { .. }) => return Ok(None),
+            Err(Error::NotAnArchive { .. }) => return Ok(None),
             reader => reader?,
         };
         let mut follower = Self { script, reader, state: 0, pinned: Vec::new() };
@@ -45,6 +44,22 @@ impl<'s> Follower<'s> {
     /// Takes over what is new.
     pub(crate) fn go_on(&mut self) -> Result<(), Verdict> {
         if self.reader.refresh()? { self.look() } else { Ok(()) }
+    }
+
+    /// The same between two operations of a writer that is at this state: it is seen as it is, its lowest height too.
+    pub(crate) fn go_on_to(&mut self, state: usize) -> Result<(), Verdict> {
+        self.go_on()?;
+        self.expect(state)
+    }
+
+    fn expect(&self, state: usize) -> Result<(), Verdict> {
+        let model = &self.script.states[state];
+        if resembles(&self.reader, model)? {
+            return Ok(());
+        }
+        let (range, expected) = (self.reader.range(), model.range());
+        let why = format!("a reader that was there before sees {range:?} and not {expected:?}");
+        Err(Verdict::new(Kind::Unseen, why))
     }
 
     fn look(&mut self) -> Result<(), Verdict> {
@@ -59,15 +74,17 @@ impl<'s> Follower<'s> {
         Err(Verdict::new(Kind::Wrong, why))
     }
 
-    /// Whether this is the state, or that but for its lowest height: what a prune before the last block dropped may be there until
-    /// the next refresh.
+    /// Whether this is the state, but for its lowest height: a writer may prune and commit between the manifest and the log that
+    /// one refresh reads. The manifest is not older than what the refresh before saw.
     fn may_see(&self, state: usize) -> Result<bool, Error> {
-        let model = &self.script.states[state];
-        let (Some((first, head)), Some((lowest, newest))) = (self.reader.range(), model.range()) else {
-            return resembles(&self.reader, model);
+        let states = &self.script.states;
+        let (Some((first, head)), Some((_, newest))) = (self.reader.range(), states[state].range()) else {
+            return resembles(&self.reader, &states[state]);
         };
         let view = self.reader.latest()?;
-        Ok(first <= lowest && head == newest && Some((view.height()?, view.root()?)) == model.block_at(head))
+        let is_floor =
+            states[self.state..=state].iter().any(|state| state.range().is_some_and(|r| r.0 == first));
+        Ok(is_floor && head == newest && Some((view.height()?, view.root()?)) == states[state].block_at(head))
     }
 
     fn pin(&mut self) -> Result<(), Verdict> {
@@ -81,13 +98,7 @@ impl<'s> Follower<'s> {
 
     /// The script is at its end: so is what the reader sees, and its views are what they were.
     pub(crate) fn finish(mut self) -> Result<(), Verdict> {
-        self.go_on()?;
-        let last = self.script.states.last().expect("a script has a last state");
-        if !resembles(&self.reader, last)? {
-            let (range, expected) = (self.reader.range(), last.range());
-            let why = format!("a reader that was there before sees {range:?} and not {expected:?}");
-            return Err(Verdict::new(Kind::Unseen, why));
-        }
+        self.go_on_to(self.script.ops.len())?;
         for (state, view) in &self.pinned {
             let model = &self.script.states[*state];
             let bad = |bad: Verdict| Verdict { why: format!("a view of state {state}: {}", bad.why), ..bad };

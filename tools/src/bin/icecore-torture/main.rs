@@ -10,6 +10,7 @@
 //!   follow        beside that a child reads, from before the fault until everything was looked at
 //!   check         a child reads what was left before any writer, another opens it for writing, asks everything, goes on with
 //!                 the script to its end, asks and verifies again; the checkpoints of the script likewise
+//!   flips, swaps  of a finished archive bits are flipped, and files replaced by older, exchanged or foreign ones
 //!   controls      the same with one sync or one check taken out: that must be noticed
 //! ```
 
@@ -28,6 +29,7 @@ mod report;
 mod rig;
 mod script;
 mod shim;
+mod swaps;
 mod syncs;
 mod trace;
 
@@ -81,6 +83,9 @@ enum Command {
     /// Flip bits.
     #[command(hide = true)]
     Flips(flips::FlipsArgs),
+    /// Swap files.
+    #[command(hide = true)]
+    Swaps(swaps::SwapsArgs),
 }
 
 #[derive(Args)]
@@ -137,6 +142,7 @@ fn main() -> ExitCode {
         Command::Drive(args) => as_child(|| drive::run(&args)),
         Command::Check(args) => as_child(|| check::run(&args)),
         Command::Flips(args) => as_child(|| flips::run(&args)),
+        Command::Swaps(args) => as_child(|| swaps::run(&args)),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

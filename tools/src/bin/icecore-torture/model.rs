@@ -26,9 +26,20 @@ pub(crate) struct Model {
     roots: BTreeMap<u64, Root>,
     /// The lowest block that is answered: the first one, or the one whose state pruning kept.
     first: Option<u64>,
+    /// The lowest blocks, each in its time, into whose step the archive was unwound.
+    unwound_to: BTreeSet<u64>,
+    blocks_per_step: u64,
 }
 
 impl Model {
+    pub(crate) fn new(blocks_per_step: u64) -> Self {
+        Self { blocks_per_step, ..Self::default() }
+    }
+
+    fn step_of(&self, height: u64) -> u64 {
+        height / self.blocks_per_step
+    }
+
     /// The heights that are answered, both inside.
     pub(crate) fn range(&self) -> Option<(u64, u64)> {
         let (head, _) = self.roots.last_key_value()?;
@@ -59,6 +70,8 @@ impl Model {
     }
 
     pub(crate) fn unwind(&mut self, to: u64) {
+        let step = self.block_at(to).map(|(height, _)| self.step_of(height));
+        self.unwound_to.extend(self.first.filter(|first| Some(self.step_of(*first)) == step));
         for versions in self.versions.values_mut() {
             versions.retain(|block, _| *block <= to);
         }
@@ -68,6 +81,11 @@ impl Model {
     /// Keeps what the state at `before` needs.
     pub(crate) fn prune(&mut self, before: u64) {
         self.first = self.first.max(self.block_at(before).map(|(height, _)| height));
+    }
+
+    /// The same with another lowest block.
+    pub(crate) fn with_floor(&self, floor: u64) -> Self {
+        Self { first: Some(floor), ..self.clone() }
     }
 
     pub(crate) fn get(&self, key: &Key, at: u64) -> Value {
@@ -80,10 +98,29 @@ impl Model {
         keys.filter_map(|key| Some((key.1.clone(), self.get(key, at)?))).collect()
     }
 
-    /// The versions of a key, newest first.
-    pub(crate) fn history(&self, key: &Key) -> Vec<(u64, Value)> {
-        let versions = self.versions.get(key).into_iter().flatten();
-        versions.rev().map(|(block, value)| (*block, value.clone())).collect()
+    /// The ways in which the versions that the lowest block sees may be told: an unwind that reached into segments moved those of
+    /// the lowest block's step to that block. Whether it did depends on what was emitted, and is the same for all keys.
+    pub(crate) fn moves(&self) -> Vec<BTreeSet<u64>> {
+        let mut moves = vec![BTreeSet::new()];
+        for floor in &self.unwound_to {
+            let with_floor = |floors: &BTreeSet<u64>| floors.iter().chain([floor]).copied().collect();
+            moves.extend(moves.iter().map(with_floor).collect::<Vec<_>>());
+        }
+        moves
+    }
+
+    /// The versions of a key, newest first, down to the one that the lowest block sees. A deletion before that block is none.
+    pub(crate) fn history(&self, key: &Key, moved: &BTreeSet<u64>) -> Vec<(u64, Value)> {
+        let Some(first) = self.first else { return Vec::new() };
+        let Some(versions) = self.versions.get(key) else { return Vec::new() };
+        let seen = versions.range(..=first).next_back();
+        let seen = seen.filter(|(block, value)| **block == first || value.is_some()).map(|(block, value)| {
+            let of_step = |floor: &&u64| self.step_of(**floor) == self.step_of(*block);
+            let target = moved.range(block..=&first).rev().find(of_step).unwrap_or(block);
+            (*target, value.clone())
+        });
+        let later = versions.range(first + 1..).rev().map(|(block, value)| (*block, value.clone()));
+        later.chain(seen).collect()
     }
 
     /// All keys that were ever written, and some that never were: longer by a byte, and in the other domain.

@@ -15,6 +15,7 @@ pub(crate) enum Family {
     RecoveryLoss,
     ErrnoLoss,
     Flip,
+    Swap,
 }
 
 impl fmt::Display for Family {
@@ -27,6 +28,7 @@ impl fmt::Display for Family {
             Self::RecoveryLoss => "kill, power loss in recovery",
             Self::ErrnoLoss => "a call fails, power loss",
             Self::Flip => "flipped bit",
+            Self::Swap => "stale or exchanged file",
         })
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::str::FromStr;
 
 use tempfile::TempDir;
 
@@ -13,6 +14,7 @@ use crate::controls::{CHECK_VARIABLE, Control};
 use crate::disk::Disk;
 use crate::script::Script;
 use crate::shim::{How, Shim};
+use crate::swaps::Swap;
 use crate::trace::{self, Change, Class, Event};
 
 /// The exit code of a child that did not end in time.
@@ -234,22 +236,48 @@ impl Rig {
     ) -> Result<Vec<(Flip, Verdict)>, Failure> {
         let mut command = self.child(case.without);
         command.arg("flips").arg(case.id.to_string()).arg(run.place.archive());
+        Self::run_each(command, seed, count, case.flip.as_ref())
+    }
+
+    /// The same with files that are replaced.
+    pub(crate) fn check_swaps(
+        &self,
+        case: &Case,
+        run: &Run,
+        seed: u64,
+        count: u64,
+    ) -> Result<Vec<(Swap, Verdict)>, Failure> {
+        let mut command = self.child(case.without);
+        command.arg("swaps").arg(case.id.to_string()).arg(run.place.archive()).arg(run.place.trace());
+        Self::run_each(command, seed, count, case.swap.as_ref())
+    }
+
+    /// Runs a child that prints each fault and then its verdict.
+    fn run_each<T: FromStr<Err = String> + ToString>(
+        mut command: Command,
+        seed: u64,
+        count: u64,
+        only: Option<&T>,
+    ) -> Result<Vec<(T, Verdict)>, Failure> {
         command.arg("--seed").arg(seed.to_string()).arg("--count").arg(count.to_string());
-        if let Some(flip) = &case.flip {
-            command.arg("--only").arg(flip.to_string());
+        if let Some(only) = only {
+            command.arg("--only").arg(only.to_string());
         }
         let output = command.output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         let lines: Vec<&str> = text.lines().collect();
-        let mut flips = Vec::new();
+        let mut faults = Vec::new();
         for pair in lines.chunks(2) {
             let verdict = match pair {
                 [_, verdict] => Verdict::parse(verdict),
                 _ => died(&output),
             };
-            flips.push((pair[0].parse()?, verdict.ok_or("a line of a child cannot be read")?));
+            faults.push((pair[0].parse()?, verdict.ok_or("a line of a child cannot be read")?));
         }
-        Ok(flips)
+        match died(&output) {
+            Some(verdict) if lines.is_empty() => Err(verdict.why.into()),
+            _ => Ok(faults),
+        }
     }
 
     fn checker(
@@ -323,11 +351,15 @@ impl Run {
         (first..self.events.len()).filter(|i| self.events[*i].matters()).map(|i| i + 1 - offset).collect()
     }
 
-    /// Of these points those at which something was just promised.
-    pub(crate) fn promises(&self, case: &Case, points: &[usize]) -> Vec<usize> {
-        let event = |point: &usize| &self.events[self.recovery_offset(case) + point - 1];
-        let promises = |point: &usize| matches!(event(point).change, Change::Ack { .. });
-        points.iter().copied().filter(promises).collect()
+    /// Of these points those right after a change of some kind.
+    pub(crate) fn points_after(
+        &self,
+        case: &Case,
+        points: &[usize],
+        is_wanted: impl Fn(&Change) -> bool,
+    ) -> Vec<usize> {
+        let change = |point: &usize| &self.events[self.recovery_offset(case) + point - 1].change;
+        points.iter().copied().filter(|point| is_wanted(change(point))).collect()
     }
 
     fn event_of_call(&self, call: u32) -> usize {

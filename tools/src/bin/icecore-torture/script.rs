@@ -82,6 +82,7 @@ impl Op {
 }
 
 /// A script: options, operations, and `states[i]`, what there is before operation `i`. The last state is what remains.
+#[derive(Clone)]
 pub(crate) struct Script {
     pub(crate) options: Options,
     pub(crate) blocks_per_step: u64,
@@ -104,15 +105,40 @@ impl Script {
             .reorg_window(window)
             .snapshot_period(NonZeroU64::new(snapshots));
         let mut writer = Writer { random, head: random_start(seed), is_bulk: false };
-        let (mut ops, mut states) = (Vec::new(), vec![Model::default()]);
-        for i in 0..=len {
-            let mut model = states.last().expect("there is a first state").clone();
-            let op = if i == 0 { Op::Create } else { writer.next(&model) };
-            op.apply(&mut model);
-            ops.push(op);
-            states.push(model);
+        let mut script =
+            Self { options, blocks_per_step, ops: Vec::new(), states: vec![Model::new(blocks_per_step)] };
+        script.push(Op::Create);
+        for _ in 0..len {
+            script.push(writer.next(script.last()));
         }
-        Self { options, blocks_per_step, ops, states }
+        script
+    }
+
+    fn push(&mut self, op: Op) {
+        let mut model = self.last().clone();
+        op.apply(&mut model);
+        self.ops.push(op);
+        self.states.push(model);
+    }
+
+    /// What remains.
+    pub(crate) fn last(&self) -> &Model {
+        self.states.last().expect("a script has a last state")
+    }
+
+    /// The same operations with other values of the same length: its archive has files of the same names, steps and lengths.
+    pub(crate) fn twin(&self) -> Self {
+        let mut twin =
+            Self { ops: Vec::new(), states: vec![Model::new(self.blocks_per_step)], ..self.clone() };
+        for op in &self.ops {
+            let mut op = op.clone();
+            if let Op::Commit { changes, .. } = &mut op {
+                let last_bytes = changes.iter_mut().filter_map(|(_, value)| value.as_mut()?.last_mut());
+                last_bytes.for_each(|byte| *byte ^= 1);
+            }
+            twin.push(op);
+        }
+        twin
     }
 }
 
