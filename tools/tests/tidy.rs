@@ -41,14 +41,16 @@ const EDGES: &[(&str, &[&str])] = &[
     ("icecore-benches", &["icecore", "icecore-hot", "icecore-index", "icecore-segments", "icecore-tools"]),
 ];
 
-/// What `index` may name of `segments`: the vocabulary, never the reader. `Error` is `error::Error` by its short name.
-const VOCABULARY: &[&str] = &["Error", "bytes", "checksum", "error", "frame", "span", "step"];
+/// What `index` may name of `segments`: the vocabulary, never the reader. `Error` is `error::Error` by its short name;
+/// `format_doc` serves its tests.
+const VOCABULARY: &[&str] = &["Error", "bytes", "checksum", "error", "format_doc", "frame", "span", "step"];
 
 /// The storeys of the engine, from the ground up: a file names what stands in its own folder or below. The modules of the
 /// public face that are not named here stand on top of all.
 const STOREYS: &[&str] = &[
-    "error", "progress", "steps", "domain", "options", "stats", "storage", "wal", "manifest", "segment",
-    "memtable", "read", "merkle", "write", "maintain", "view", "reader", "block", "archive", "lib",
+    "error", "progress", "steps", "domain", "options", "stats", "storage", "wal", "manifest", "format",
+    "segment", "memtable", "read", "merkle", "write", "maintain", "view", "reader", "block", "archive",
+    "lib",
 ];
 
 /// The files with unsafe code: the mapping, the arena, the lanes of each kind of CPU, and the residency check of the tools.
