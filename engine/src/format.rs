@@ -19,7 +19,7 @@ const fn version(format: &'static str, version: u32, brings: &'static str) -> Fo
 }
 
 /// Every version that a format ever had, a format after the other and the oldest first. This build reads all of them and
-/// writes the last of each. An archive of every one is kept in `engine/tests/testdata`.
+/// writes the last of each. An archive of every retired one is kept in `engine/tests/testdata`.
 pub const HISTORY: &[FormatVersion] = &[
     version("kv", 1, "the first"),
     version("bt", 1, "the first"),
