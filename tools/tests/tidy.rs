@@ -680,6 +680,27 @@ fn no_file_knows_the_machine_it_was_written_on() {
     expect_none("no path of a certain machine", &broken);
 }
 
+/// A path between backquotes that begins with a folder of the top level. The changelog speaks of what was.
+#[test]
+fn documents_name_files_that_exist() {
+    let folders = |path: &str| {
+        let first = path.split('/').next().unwrap_or(path);
+        path.contains('/') && (first == ".github" || TOP_LEVEL.contains(&first))
+    };
+    let is_path = |quoted: &&str| quoted.chars().all(|c| c.is_ascii_alphanumeric() || "._/-".contains(c));
+    let mut broken = Vec::new();
+    for path in
+        repository().files.iter().filter(|path| extension(path) == Some("md") && *path != "CHANGELOG.md")
+    {
+        for (number, line) in (1..).zip(read(path).lines()) {
+            let quoted = line.split('`').skip(1).step_by(2).filter(is_path).filter(|quoted| folders(quoted));
+            let gone = quoted.filter(|quoted| !repository().root.join(quoted).exists());
+            broken.extend(gone.map(|quoted| format!("{path}:{number}: {quoted}")));
+        }
+    }
+    expect_none("a document names files that exist", &broken);
+}
+
 fn names_folder(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         let before = line[..at].chars().next_back().unwrap_or(' ');
