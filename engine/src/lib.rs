@@ -39,18 +39,6 @@
 
 #![deny(unsafe_code)]
 
-/// The files of an archive, byte by byte.
-#[doc = include_str!("../FORMAT.md")]
-pub mod format {
-    use icecore_segments::frame::Kind;
-
-    /// The formats that this build writes, each with its version; older ones are read as the tables above say.
-    pub fn versions() -> [(&'static str, u32); 5] {
-        let [kv, bt, kvei] = Kind::ALL.map(|kind| (kind.extension(), u32::from(kind.version())));
-        [kv, bt, kvei, ("manifest", crate::manifest::VERSION), ("log", u32::from(crate::wal::VERSION))]
-    }
-}
-
 /// Whether a test leaves out a check; see `testing/control.rs`.
 #[cfg(any(test, feature = "testing"))]
 macro_rules! left_out {
@@ -67,6 +55,8 @@ macro_rules! left_out {
     };
 }
 
+/// The files of an archive, byte by byte.
+pub mod format;
 pub mod storage;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

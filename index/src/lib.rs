@@ -44,7 +44,12 @@ mod ahead;
 pub mod density;
 pub mod filter;
 #[doc = include_str!("../FORMAT.md")]
-pub mod format {}
+pub mod format {
+    /// The document, for the tests that compare it with the code.
+    #[cfg(test)]
+    pub(crate) const DOC: icecore_segments::format_doc::FormatDoc =
+        icecore_segments::format_doc::FormatDoc::new(include_str!("../FORMAT.md"));
+}
 mod hash;
 pub mod pivot;
 

@@ -1,192 +1,105 @@
-//! Compares `FORMAT.md` with the constants: a layout is written once, every other appearance is checked.
+//! Compares a `FORMAT.md` with the code: a layout is written once, every other appearance is checked.
+//!
+//! For the tests of the crates that own bytes; each of them has one that reads its own document through [`FormatDoc`]. A
+//! check panics where document and code differ, and says where.
 
-use std::collections::BTreeMap;
+use std::fmt::Write;
 
-use crate::SegmentBuilder;
-use crate::codec::{DICTIONARY_LEN_MAX, EncodingRule, HEAD_LEN};
-use crate::entry::{Entry, KEY_LEN_MAX, Value};
-use crate::frame::{
-    CLOSING_MAGIC_AT, CONTENT_AT, DOMAIN_AT, DOMAIN_LEN_AT, DOMAIN_LEN_MAX, FILE_LEN_AT, FOOTER_KIND_AT,
-    FOOTER_VERSION_AT, HEADER_SUM_AT, KIND_AT, MAGIC, PAGE_SIZE, PAGE_SIZE_AT, PARAMS_AT, PARAMS_LEN_MAX,
-    PARENT_AT, PAYLOAD_AT, PAYLOAD_LEN_AT, PAYLOAD_LEN_MAX, STEP_FROM_AT, STEP_TO_AT, VERSION_AT,
-};
-use crate::overflow::{OVERFLOW_REF_LEN, RUN_ENTRY_LEN, RUN_LEN};
-use crate::overflow::{VALUE_INLINE_MAX, VALUE_LEN_MAX};
-use crate::page::{
-    BASE_AT, BODY_HEADER_LEN, COUNT_AT, FLAGS_AT, KEY_LEN_AT, PAGE_HEADER_LEN, PAGE_RAW_LEN_MAX,
-    PREFIX_LEN_AT, RAW_LEN_AT, RESTART_LEN, RESTARTS_AT, STORED_LEN_AT, STORED_LEN_MAX, ZERO_AT,
-};
-use crate::segment::Segment;
-use crate::step::{Step, StepRange};
-use crate::summary::{
-    DELETIONS_AT, DICTIONARY_AT_AT, DICTIONARY_LEN_AT, DICTIONARY_SUM_AT, ENCODING_AT, ENTRIES_AT,
-    FIRST_KEY_LEN_AT, KEY_BYTES_AT, KEYS_AT, KEYS_FROM, LAST_KEY_LEN_AT, MAX_BLOCK_AT, MIN_BLOCK_AT,
-    OVERFLOW_BYTES_AT, OVERFLOW_VALUES_AT, PAGES_AT, RUN_TABLE_AT_AT, RUN_TABLE_LEN_AT, RUN_TABLE_SUM_AT,
-    VALUE_BYTES_AT,
-};
+/// The text of a `FORMAT.md`.
+#[derive(Clone, Copy, Debug)]
+pub struct FormatDoc(&'static str);
 
-const DOC: &str = include_str!("../FORMAT.md");
-
-/// The text between a heading, or any other line, and the next heading.
-fn section(heading: &str) -> &'static str {
-    let from = DOC.find(&format!("{heading}\n")).unwrap_or_else(|| panic!("no {heading}")) + heading.len();
-    let rest = &DOC[from..];
-    &rest[..rest.find("\n#").unwrap_or(rest.len())]
-}
-
-/// The rows of the first table of a section: offset, size, field.
-fn rows(heading: &str) -> Vec<(usize, Option<usize>, String)> {
-    let lines = section(heading).lines().skip_while(|line| !line.starts_with('|'));
-    lines
-        .take_while(|line| line.starts_with('|'))
-        .skip(2)
-        .map(|line| {
-            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-            let size = cells[2].split(' ').next().and_then(|size| size.parse().ok());
-            (cells[1].parse().expect("an offset"), size, cells[4].to_owned())
-        })
-        .collect()
-}
-
-#[track_caller]
-fn check(heading: &str, expected: &[(usize, &str)], end: Option<usize>) {
-    let rows = rows(heading);
-    let found: BTreeMap<usize, &str> = rows.iter().map(|(at, _, field)| (*at, field.as_str())).collect();
-    for (at, field) in expected {
-        let named = found.get(at).unwrap_or_else(|| panic!("{heading}: nothing at {at}"));
-        assert!(named.starts_with(field), "{heading}: {field} at {at}, not {named}");
+impl FormatDoc {
+    /// The document with this text.
+    pub const fn new(text: &'static str) -> Self {
+        Self(text)
     }
-    assert_eq!(rows.len(), expected.len(), "{heading}: fields");
-    for pair in rows.windows(2) {
-        let end = pair[0].0 + pair[0].1.unwrap_or(0);
-        assert!(end <= pair[1].0, "{heading}: {} overlaps", pair[1].2);
-    }
-    if let (Some(end), Some((at, size, _))) = (end, rows.last()) {
-        assert_eq!(at + size.unwrap_or(0), end, "{heading}: length");
-    }
-}
 
-#[test]
-fn the_tables_are_the_constants() {
-    let header = [
-        (0, "magic"),
-        (KIND_AT, "kind"),
-        (VERSION_AT, "version"),
-        (PAGE_SIZE_AT, "page size"),
-        (STEP_FROM_AT, "first step"),
-        (STEP_TO_AT, "step behind"),
-        (DOMAIN_LEN_AT, "domain length"),
-        (DOMAIN_AT, "domain"),
-        (PARAMS_AT, "parameters"),
-        (HEADER_SUM_AT, "CRC-64"),
-    ];
-    check("### Header page", &header, Some(PAGE_SIZE));
-    let footer = [
-        (0, "page checksum"),
-        (FILE_LEN_AT, "length of the file"),
-        (FOOTER_KIND_AT, "kind"),
-        (FOOTER_VERSION_AT, "version"),
-        (PAYLOAD_LEN_AT, "payload length"),
-        (CONTENT_AT, "content checksum"),
-        (PARENT_AT, "content checksum of the segment"),
-        (PAYLOAD_AT, "payload"),
-        (CLOSING_MAGIC_AT, "magic"),
-    ];
-    check("### Footer page", &footer, Some(PAGE_SIZE));
-    let payload = [
-        (ENTRIES_AT, "entries"),
-        (KEYS_AT, "keys"),
-        (DELETIONS_AT, "deletions"),
-        (PAGES_AT, "pages"),
-        (MIN_BLOCK_AT, "min block"),
-        (MAX_BLOCK_AT, "max block"),
-        (KEY_BYTES_AT, "key bytes"),
-        (VALUE_BYTES_AT, "value bytes"),
-        (OVERFLOW_VALUES_AT, "overflow values"),
-        (OVERFLOW_BYTES_AT, "overflow bytes"),
-        (RUN_TABLE_AT_AT, "run table offset"),
-        (RUN_TABLE_LEN_AT, "run table length"),
-        (RUN_TABLE_SUM_AT, "run table checksum"),
-        (DICTIONARY_AT_AT, "dictionary offset"),
-        (DICTIONARY_LEN_AT, "dictionary length"),
-        (DICTIONARY_SUM_AT, "dictionary checksum"),
-        (ENCODING_AT, "encoding"),
-        (FIRST_KEY_LEN_AT, "first key length"),
-        (LAST_KEY_LEN_AT, "last key length"),
-        (KEYS_FROM, "first key, last key"),
-    ];
-    check("### Footer payload of a `.kv`", &payload, None);
-    let page = [
-        (0, "page checksum"),
-        (FLAGS_AT, "flags"),
-        (ZERO_AT, "zero"),
-        (STORED_LEN_AT, "stored length"),
-        (RAW_LEN_AT, "raw length"),
-        (COUNT_AT, "entry count"),
-        (PAGE_HEADER_LEN, "stored body"),
-    ];
-    check("### Data page", &page, None);
-    let body = [
-        (RESTARTS_AT, "restart count"),
-        (PREFIX_LEN_AT, "prefix length"),
-        (KEY_LEN_AT, "key length"),
-        (BASE_AT, "base block"),
-        (BODY_HEADER_LEN, "restart table"),
-    ];
-    check("### Body", &body, None);
-    check("One restart:\n", &[(0, "offset of its entry"), (2, "head")], Some(RESTART_LEN));
-    let reference = [(0, "offset"), (8, "stored length"), (12, "raw length"), (16, "CRC-64")];
-    check("Overflow reference:\n", &reference, Some(OVERFLOW_REF_LEN));
-    check("### Run table", &[(0, "data pages"), (8, "length of the run")], Some(RUN_ENTRY_LEN));
-}
-
-#[test]
-fn the_limits_are_the_constants() {
-    let limits = section("## Limits");
-    for (what, limit) in [
-        ("key", KEY_LEN_MAX.to_string()),
-        ("value inside its page", VALUE_INLINE_MAX.to_string()),
-        ("value", format!("2^{}", VALUE_LEN_MAX.ilog2())),
-        ("body, decoded", PAGE_RAW_LEN_MAX.to_string()),
-        ("dictionary", DICTIONARY_LEN_MAX.to_string()),
-        ("head held back to choose the encoding", HEAD_LEN.to_string()),
-        ("overflow run", RUN_LEN.to_string()),
-        ("domain", DOMAIN_LEN_MAX.to_string()),
-    ] {
-        assert!(limits.contains(&format!("| {what} | {limit} bytes")), "{what}: {limit}");
+    /// The text between a heading, or any other line, and the next heading.
+    #[track_caller]
+    pub fn section(&self, heading: &str) -> &'static str {
+        let after = |(at, found): (usize, &str)| &self.0[at + found.len()..];
+        let mut places = self.0.match_indices(heading);
+        let rest = places.find(|(at, _)| self.is_line(*at, heading)).map(after);
+        let rest = rest.unwrap_or_else(|| panic!("no line `{heading}`"));
+        &rest[..rest.find("\n#").unwrap_or(rest.len())]
     }
-    assert!(section("### Data page").contains(&format!("at most {STORED_LEN_MAX}")));
-    assert!(section("### Data page").contains(&format!("at most {PAGE_RAW_LEN_MAX}")));
-    assert!(section("### Footer page").contains(&format!("at most {PAYLOAD_LEN_MAX}")));
-    assert_eq!(rows("### Header page")[8].1, Some(PARAMS_LEN_MAX));
-    let magic: Vec<String> = MAGIC.iter().map(|byte| format!("{byte:02X}")).collect();
-    assert!(section("### Header page").contains(&format!("`{}`", magic.join(" "))));
-}
 
-#[test]
-fn the_worked_example_is_what_a_builder_writes() {
-    let steps = StepRange::single(Step(0));
-    let mut builder = SegmentBuilder::new(Vec::new(), "example", steps, EncodingRule::Plain, ()).unwrap();
-    builder.push(Entry { key: b"ab", block: 7, value: Value::Inline(b"1") }).unwrap();
-    builder.push(Entry { key: b"ac", block: 9, value: Value::Deletion }).unwrap();
-    let (_, bytes, ()) = builder.finish().unwrap();
-    Segment::open(&bytes[..]).unwrap().verify().unwrap();
-    let page = &bytes[PAGE_SIZE..2 * PAGE_SIZE];
-    let mut next = 0;
-    for line in section("## Worked example").lines() {
-        let Some((offset, rest)) = line.split_at_checked(6).filter(|(offset, _)| offset.ends_with("  "))
-        else {
-            continue;
+    fn is_line(&self, at: usize, line: &str) -> bool {
+        (at == 0 || self.0[..at].ends_with('\n')) && self.0[at + line.len()..].starts_with('\n')
+    }
+
+    /// The rows of the first table of a section that begins with this column, each as its cells.
+    #[track_caller]
+    pub fn table(&self, heading: &str, column: &str) -> Vec<Vec<&'static str>> {
+        let is_head = |line: &&str| line.strip_prefix("| ").is_some_and(|rest| rest.starts_with(column));
+        let lines = self.section(heading).lines().skip_while(|line| !is_head(line));
+        let rows = lines.take_while(|line| line.starts_with('|')).skip(2);
+        let rows: Vec<Vec<_>> =
+            rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect();
+        assert!(!rows.is_empty(), "{heading}: no table of `{column}`");
+        rows
+    }
+
+    /// Compares the table of a structure, `offset | size | type | field | ...`, with the offsets of the code: each field
+    /// begins with the word given for it, none overlaps the next, and the last one ends at `end`, if that is given.
+    #[track_caller]
+    pub fn check_layout(&self, heading: &str, expected: &[(usize, &str)], end: Option<usize>) {
+        let rows = self.table(heading, "offset");
+        assert_eq!(rows.len(), expected.len(), "{heading}: fields");
+        let place = |row: &[&str]| {
+            let at: usize = row[0].parse().unwrap_or_else(|_| panic!("{heading}: offset {}", row[0]));
+            (at, row[1].parse::<usize>().map_or(at, |size| at + size))
         };
-        let offset = usize::from_str_radix(offset.trim(), 16).expect("an offset");
-        assert_eq!(offset, next, "no gap");
-        for byte in rest.split("   ").next().unwrap().split_whitespace() {
-            if byte != ".." {
-                assert_eq!(byte, format!("{:02X}", page[next]), "at {next:#x}");
-            }
-            next += 1;
+        for (row, (at, field)) in rows.iter().zip(expected) {
+            assert_eq!(place(row).0, *at, "{heading}: {field}");
+            assert!(row[3].starts_with(field), "{heading}: {field} at {at}, not {}", row[3]);
+        }
+        for pair in rows.windows(2) {
+            assert!(place(&pair[0]).1 <= place(&pair[1]).0, "{heading}: {} overlaps", pair[1][3]);
+        }
+        if let (Some(end), Some(last)) = (end, rows.last()) {
+            assert_eq!(place(last).1, end, "{heading}: length");
         }
     }
-    assert_eq!(next, 0x2C);
-    assert!(page[next..].iter().all(|&byte| byte == 0));
+
+    /// Compares the table of a format's versions with those of the code: the number, and what it brought.
+    #[track_caller]
+    pub fn check_versions(&self, heading: &str, expected: &[(u32, &str)]) {
+        let rows = self.table(heading, "version");
+        let found: Vec<_> = rows.iter().map(|row| (row[0].parse().unwrap_or(0), row[1])).collect();
+        assert_eq!(found, expected, "{heading}: versions");
+    }
+
+    /// Compares the block of hexadecimal that opens with `fence` with the bytes of the code. The offsets and the remarks are
+    /// the document's; the bytes from one offset to the next are written as the failing test shows them.
+    #[track_caller]
+    pub fn check_example(&self, fence: &str, bytes: &[u8]) {
+        let section = self.section(fence);
+        let block = section.split("```").next().unwrap_or_default().trim_matches('\n');
+        let lines: Vec<(usize, &str)> = block.lines().map(example_line).collect();
+        let mut wanted = String::new();
+        for (i, (from, remark)) in lines.iter().enumerate() {
+            let to = lines.get(i + 1).map_or(bytes.len(), |next| next.0);
+            let _ = writeln!(wanted, "{from:4}  {:<36}  {remark}", hex(&bytes[*from..to]));
+        }
+        assert!(lines.first().is_some_and(|line| line.0 == 0), "{fence}: begins at offset 0");
+        assert!(block == wanted.trim_end(), "{fence}: the bytes are\n{wanted}");
+    }
+}
+
+/// The offset and the remark of a line of an example.
+fn example_line(line: &str) -> (usize, &str) {
+    let (offset, rest) = line.trim_start().split_once("  ").unwrap_or((line, ""));
+    let offset = offset.parse().unwrap_or_else(|_| panic!("no offset: {line}"));
+    (offset, rest.trim_start().split_once("  ").map_or("", |(_, remark)| remark.trim_start()))
+}
+
+/// Bytes in hexadecimal; of a long run of one byte the first four.
+fn hex(bytes: &[u8]) -> String {
+    let is_run = bytes.len() > 8 && bytes.iter().all(|byte| *byte == bytes[0]);
+    let shown = if is_run { &bytes[..4] } else { bytes };
+    let mut pairs: Vec<String> = shown.iter().map(|byte| format!("{byte:02x}")).collect();
+    pairs.extend(is_run.then(|| "...".to_owned()));
+    pairs.join(" ")
 }

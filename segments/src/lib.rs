@@ -40,6 +40,10 @@ mod codec;
 mod cursor;
 mod entry;
 pub mod error;
+#[cfg(any(test, feature = "testing"))]
+pub mod format_doc;
+#[cfg(test)]
+mod format_tests;
 pub mod frame;
 mod merge;
 mod overflow;
@@ -63,6 +67,3 @@ pub use overflow::{VALUE_INLINE_MAX, VALUE_LEN_MAX};
 pub use page::PAGE_RAW_LEN_MAX;
 pub use segment::Segment;
 pub use summary::SegmentSummary;
-
-#[cfg(test)]
-mod format_doc;

@@ -41,14 +41,16 @@ const EDGES: &[(&str, &[&str])] = &[
     ("icecore-benches", &["icecore", "icecore-hot", "icecore-index", "icecore-segments", "icecore-tools"]),
 ];
 
-/// What `index` may name of `segments`: the vocabulary, never the reader. `Error` is `error::Error` by its short name.
-const VOCABULARY: &[&str] = &["Error", "bytes", "checksum", "error", "frame", "span", "step"];
+/// What `index` may name of `segments`: the vocabulary, never the reader. `Error` is `error::Error` by its short name;
+/// `format_doc` serves its tests.
+const VOCABULARY: &[&str] = &["Error", "bytes", "checksum", "error", "format_doc", "frame", "span", "step"];
 
 /// The storeys of the engine, from the ground up: a file names what stands in its own folder or below. The modules of the
 /// public face that are not named here stand on top of all.
 const STOREYS: &[&str] = &[
-    "error", "progress", "steps", "domain", "options", "stats", "storage", "wal", "manifest", "segment",
-    "memtable", "read", "merkle", "write", "maintain", "view", "reader", "block", "archive", "lib",
+    "error", "progress", "steps", "domain", "options", "stats", "storage", "wal", "manifest", "format",
+    "segment", "memtable", "read", "merkle", "write", "maintain", "view", "reader", "block", "archive",
+    "lib",
 ];
 
 /// The files with unsafe code: the mapping, the arena, the lanes of each kind of CPU, and the residency check of the tools.
@@ -676,6 +678,27 @@ fn no_file_knows_the_machine_it_was_written_on() {
         }
     }
     expect_none("no path of a certain machine", &broken);
+}
+
+/// A path between backquotes that begins with a folder of the top level. The changelog speaks of what was.
+#[test]
+fn documents_name_files_that_exist() {
+    let folders = |path: &str| {
+        let first = path.split('/').next().unwrap_or(path);
+        path.contains('/') && (first == ".github" || TOP_LEVEL.contains(&first))
+    };
+    let is_path = |quoted: &&str| quoted.chars().all(|c| c.is_ascii_alphanumeric() || "._/-".contains(c));
+    let mut broken = Vec::new();
+    for path in
+        repository().files.iter().filter(|path| extension(path) == Some("md") && *path != "CHANGELOG.md")
+    {
+        for (number, line) in (1..).zip(read(path).lines()) {
+            let quoted = line.split('`').skip(1).step_by(2).filter(is_path).filter(|quoted| folders(quoted));
+            let gone = quoted.filter(|quoted| !repository().root.join(quoted).exists());
+            broken.extend(gone.map(|quoted| format!("{path}:{number}: {quoted}")));
+        }
+    }
+    expect_none("a document names files that exist", &broken);
 }
 
 fn names_folder(line: &str, folder: &str) -> bool {

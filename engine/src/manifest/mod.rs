@@ -459,6 +459,7 @@ fn decode_segment(fields: &mut Fields<'_>) -> Option<SegmentRecord> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::DOC;
     use crate::options::Options;
 
     /// Of a step of the sample.
@@ -506,6 +507,31 @@ mod tests {
 
     fn decode(manifest: &Manifest) -> Result<Manifest, Error> {
         Manifest::decode(&manifest.encode(), Path::new("M"))
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_document() {
+        let section = "## The manifest: `MANIFEST`";
+        let config = Options::new().domain("kv").into_config().unwrap();
+        let bytes = Manifest { generation: 9, pruned_before: 20, ..Manifest::new(config) }.encode();
+        DOC.check_example("```hex manifest", &bytes);
+        let rows = DOC.table(section, "offset");
+        let state = |field: &str, value: &[u8]| {
+            let row = rows.iter().find(|row| row[3] == field).unwrap();
+            let at = row[0].parse().unwrap_or_else(|_| bytes.len() - SUM_LEN);
+            assert_eq!(row[1], value.len().to_string(), "{field}");
+            assert_eq!(bytes[at..][..value.len()], *value, "{field}");
+        };
+        state("magic", &MAGIC);
+        state("format version", &VERSION.to_le_bytes());
+        state("reserved", &[0; 4]);
+        state("body length", &((bytes.len() - HEAD_LEN - SUM_LEN) as u64).to_le_bytes());
+        state("checksum", &crc64(&bytes[..bytes.len() - SUM_LEN]).to_le_bytes());
+        assert_eq!(rows[4][0], HEAD_LEN.to_string(), "{}", rows[4][3]);
+        assert!(rows[1][4].starts_with(&format!("{VERSION};")), "the version that is written");
+        let magic = MAGIC.map(|byte| format!("{byte:02X}")).join(" ");
+        assert!(rows[0][4].starts_with(&format!("`{magic}`")));
+        assert!(DOC.section(section).contains(&format!("number of domains (2..{DOMAINS_MAX})")));
     }
 
     #[test]

@@ -18,10 +18,10 @@ pub(super) const VERSION_WITHOUT_FINGERPRINTS: u16 = 1;
 /// The length of the file header, in bytes.
 pub(crate) const FILE_HEADER_LEN: usize = 64;
 
-const VERSION_AT: usize = 8;
-const SEQUENCE_AT: usize = 16;
-const ARCHIVE_AT: usize = 24;
-const FILE_SUM_AT: usize = 56;
+pub(super) const VERSION_AT: usize = 8;
+pub(super) const SEQUENCE_AT: usize = 16;
+pub(super) const ARCHIVE_AT: usize = 24;
+pub(super) const FILE_SUM_AT: usize = 56;
 
 const _: () = assert!(FILE_SUM_AT + 8 == FILE_HEADER_LEN);
 

@@ -18,11 +18,11 @@ pub(crate) const RECORD_HEADER_LEN: usize = 32;
 /// The longest body, in bytes: what its length field can say.
 pub(crate) const BODY_LEN_MAX: u64 = u32::MAX as u64;
 
-const HEADER_SUM_AT: usize = 0;
-const BODY_SUM_AT: usize = 8;
-const LEN_AT: usize = 16;
-const KIND_AT: usize = 20;
-const DURABLE_AT: usize = 24;
+pub(super) const HEADER_SUM_AT: usize = 0;
+pub(super) const BODY_SUM_AT: usize = 8;
+pub(super) const LEN_AT: usize = 16;
+pub(super) const KIND_AT: usize = 20;
+pub(super) const DURABLE_AT: usize = 24;
 
 const ROOT_AT: usize = 8;
 const COUNT_AT: usize = 40;
@@ -201,7 +201,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    fn code(self) -> u32 {
+    pub(super) fn code(self) -> u32 {
         match self {
             Self::Block => 1,
             Self::Unwind => 2,

@@ -4,12 +4,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
+use icecore_segments::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use proptest::prelude::*;
 
-use super::header::{FILE_HEADER_LEN, VERSION, VERSION_WITHOUT_FINGERPRINTS, check_file_header, file_header};
-use super::record::{BlockRecord, Change, Kind, RECORD_HEADER_LEN, RecordHeader, finish_record};
+use super::header::{
+    ARCHIVE_AT, FILE_HEADER_LEN, FILE_SUM_AT, MAGIC, SEQUENCE_AT, VERSION, VERSION_AT,
+    VERSION_WITHOUT_FINGERPRINTS, check_file_header, file_header,
+};
+use super::record::{
+    BODY_SUM_AT, BlockRecord, Change, DURABLE_AT, HEADER_SUM_AT, KIND_AT, Kind, LEN_AT, RECORD_HEADER_LEN,
+    RecordHeader, finish_record,
+};
 use super::*;
 use crate::error::Error;
+use crate::format::DOC;
 use crate::options::{ArchiveId, Config, LogFileId, Options};
 use crate::storage::Storage;
 use crate::testing::{Fault, SimStorage};
@@ -481,7 +489,7 @@ fn the_domains_of_the_archive_itself_are_in_no_log() {
 }
 
 #[test]
-fn the_bytes_are_those_of_the_worked_example() {
+fn the_bytes_are_those_of_the_document() {
     let record = Record::Block(BlockRecord {
         height: 5,
         root: [0xAB; 32],
@@ -493,35 +501,45 @@ fn the_bytes_are_those_of_the_worked_example() {
     let file = LogFileId { archive: ArchiveId([0xCD; 16]), sequence: 7 };
     let (disk, writer) = log_of(file, &[record, Record::Unwind { to: 4 }], |i| i == 0);
     writer.seal().unwrap();
-    let lines: Vec<String> = disk
-        .bytes(path())
-        .chunks(16)
-        .map(|line| line.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" "))
-        .collect();
-    assert_eq!(lines.join("\n"), EXAMPLE.trim());
+    DOC.check_example("```hex log", &disk.bytes(path()));
 }
 
-/// As in `FORMAT.md`. A change here is a change of the format and needs a version of its own.
-const EXAMPLE: &str = "
-8a 49 43 57 0d 0a 1a 0a 03 00 00 00 00 00 00 00
-07 00 00 00 00 00 00 00 cd cd cd cd cd cd cd cd
-cd cd cd cd cd cd cd cd 00 00 00 00 00 00 00 00
-00 00 00 00 00 00 00 00 ec 35 d4 0e 6e a4 e7 c3
-75 21 59 e3 14 a0 d1 a3 bc 19 52 a5 bc ca db b3
-4d 00 00 00 01 00 00 00 40 00 00 00 00 00 00 00
-05 00 00 00 00 00 00 00 ab ab ab ab ab ab ab ab
-ab ab ab ab ab ab ab ab ab ab ab ab ab ab ab ab
-ab ab ab ab ab ab ab ab 02 00 00 00 6f 74 96 d3
-b6 33 6d 28 3e 95 85 8f 99 98 b3 13 01 05 61 6c
-69 63 65 04 31 30 30 02 03 62 6f 62 00 c6 18 6b
-18 b3 92 5b d3 00 00 00 00 00 00 00 00 00 00 00
-00 03 00 00 00 ad 00 00 00 00 00 00 00 45 82 9a
-be ff 26 07 d5 0d 17 08 40 bc 17 4a 8b 08 00 00
-00 02 00 00 00 ad 00 00 00 00 00 00 00 04 00 00
-00 00 00 00 00 26 1b 1b 5b c7 b5 da 6d 00 00 00
-00 00 00 00 00 00 00 00 00 04 00 00 00 ad 00 00
-00 00 00 00 00
-";
+#[test]
+fn the_tables_of_the_document_are_the_constants() {
+    let header = [
+        (0, "magic"),
+        (VERSION_AT, "format version"),
+        (VERSION_AT + 2, "reserved"),
+        (SEQUENCE_AT, "sequence"),
+        (ARCHIVE_AT, "identity"),
+        (ARCHIVE_AT + 16, "reserved"),
+        (FILE_SUM_AT, "checksum"),
+    ];
+    DOC.check_layout("### File header: 64 bytes", &header, Some(FILE_HEADER_LEN));
+    let record = [
+        (HEADER_SUM_AT, "header checksum"),
+        (BODY_SUM_AT, "body checksum"),
+        (LEN_AT, "body length"),
+        (KIND_AT, "kind"),
+        (DURABLE_AT, "durable"),
+        (RECORD_HEADER_LEN, "body"),
+    ];
+    let section = "### Record: a header of 32 bytes, then the body";
+    DOC.check_layout(section, &record, None);
+    let kinds = [("block", Kind::Block), ("unwind", Kind::Unwind), ("mark", Kind::Mark), ("end", Kind::End)];
+    let named: Vec<String> = kinds.iter().map(|(name, kind)| format!("{} {name}", kind.code())).collect();
+    assert_eq!(DOC.table(section, "offset")[3][4], named.join(", "));
+    let bodies = DOC.table(section, "kind");
+    assert_eq!(bodies.iter().map(|row| row[0]).collect::<Vec<_>>(), kinds.map(|(name, _)| name));
+    let fields = DOC.table("### File header: 64 bytes", "offset");
+    let magic = MAGIC.map(|byte| format!("{byte:02X}")).join(" ");
+    assert!(fields[0][4].starts_with(&format!("`{magic}`")));
+    assert!(fields[1][4].starts_with(&format!("{VERSION};")), "the version that is written");
+    let limits = DOC.section("### Limits");
+    assert!(limits.contains("2^32 - 1 bytes") && BODY_LEN_MAX == (1 << 32) - 1);
+    let keys = format!("A key has at most {KEY_LEN_MAX} bytes, a value at\nmost 2^{}", VALUE_LEN_MAX.ilog2());
+    assert!(DOC.section(section).contains(&keys), "{keys}");
+}
 
 #[test]
 fn a_newer_version_is_named() {

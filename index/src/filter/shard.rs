@@ -201,6 +201,24 @@ mod tests {
     use xorf::Filter;
 
     use super::*;
+    use crate::format::DOC;
+
+    #[test]
+    fn the_table_of_the_document_is_the_constants() {
+        let shard = [
+            (0, "page checksum"),
+            (SEED_AT, "seed"),
+            (SEGMENT_LEN_AT, "length of a segment"),
+            (SPREAD_AT, "positions of the first cell"),
+            (KEYS_AT, "keys"),
+            (TWIST_AT, "twist"),
+            (CELLS_AT, "fingerprints"),
+        ];
+        DOC.check_layout("### Shard of a `.kvei`", &shard, Some(PAGE_SIZE));
+        let [narrow, wide] = [FilterBits::Eight, FilterBits::Sixteen].map(keys_max);
+        let keys = format!("1 to {narrow} (8 bits), {wide} (16 bits)");
+        assert_eq!(DOC.table("### Shard of a `.kvei`", "offset")[4][4], keys);
+    }
 
     fn hashes(count: usize) -> Vec<u64> {
         (0..count as u64).map(|i| mix(i, 77)).collect()

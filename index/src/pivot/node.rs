@@ -485,6 +485,24 @@ fn sum_narrow(block: &[u8; MARK_EVERY], count: usize) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::DOC;
+
+    #[test]
+    fn the_table_of_the_document_is_the_constants() {
+        let leaf = [
+            (0, "page checksum"),
+            (FLAGS_AT, "flags: 1 coarse, 2 wide"),
+            (PIVOTS_AT, "pivots"),
+            (END_AT, "end of the bodies"),
+            (FENCES_COUNT_AT, "fences"),
+            (FIRST_PAGE_AT, "data page of the first"),
+            (LAST_PAGE_AT, "last data page"),
+            (BLOCK_BASE_AT, "base of the blocks"),
+            (CODES_AT, "codes"),
+        ];
+        DOC.check_layout("### Leaf of a `.bt`", &leaf, None);
+        assert_eq!((COARSE, WIDE), (1, 2));
+    }
 
     #[test]
     fn the_scan_finds_the_first_code_that_is_not_below() {

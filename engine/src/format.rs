@@ -1,0 +1,109 @@
+#![doc = include_str!("../FORMAT.md")]
+
+use icecore_segments::frame::Kind;
+
+/// A version of a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FormatVersion {
+    /// The format: the extension of the files of a segment, `manifest` or `log`.
+    pub format: &'static str,
+    /// The number in the file.
+    pub version: u32,
+    /// What it brought.
+    pub brings: &'static str,
+}
+
+const fn version(format: &'static str, version: u32, brings: &'static str) -> FormatVersion {
+    FormatVersion { format, version, brings }
+}
+
+/// Every version that a format ever had, a format after the other and the oldest first. This build reads all of them and
+/// writes the last of each. An archive of every retired one is kept in `engine/tests/testdata`.
+pub const HISTORY: &[FormatVersion] = &[
+    version("kv", 1, "the first"),
+    version("bt", 1, "the first"),
+    version("kvei", 1, "the first"),
+    version("manifest", 1, "the first; no snapshot period, there are no snapshots"),
+    version("manifest", 2, "the snapshot period"),
+    version(
+        "manifest",
+        3,
+        "the length of a domain's keys; the digest beside each root; how far the last log file had been synced",
+    ),
+    version("manifest", 4, "the identity"),
+    version("log", 1, "the first; a block has neither number, fingerprints nor checksum before its changes"),
+    version("log", 2, "fingerprints, and a checksum of what stands before the changes"),
+    version("log", 3, "the identity in the header"),
+];
+
+/// The formats that this build writes, each with its version.
+pub fn versions() -> [(&'static str, u32); 5] {
+    let [kv, bt, kvei] = Kind::ALL.map(|kind| (kind.extension(), u32::from(kind.version())));
+    [kv, bt, kvei, ("manifest", crate::manifest::VERSION), ("log", u32::from(crate::wal::VERSION))]
+}
+
+/// The document, for the tests that compare it with the code.
+#[cfg(test)]
+pub(crate) const DOC: icecore_segments::format_doc::FormatDoc =
+    icecore_segments::format_doc::FormatDoc::new(include_str!("../FORMAT.md"));
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use icecore_segments::step::{Step, StepRange};
+
+    use super::*;
+    use crate::storage::layout;
+
+    fn history(format: &str) -> Vec<(u32, &'static str)> {
+        let entries = HISTORY.iter().filter(|entry| entry.format == format);
+        entries.map(|entry| (entry.version, entry.brings)).collect()
+    }
+
+    #[test]
+    fn the_history_ends_with_what_is_written() {
+        for (format, written) in versions() {
+            let numbers: Vec<u32> = history(format).iter().map(|entry| entry.0).collect();
+            assert_eq!(numbers, (1..=written).collect::<Vec<_>>(), "{format}");
+        }
+        assert!(HISTORY.iter().all(|entry| versions().iter().any(|(format, _)| *format == entry.format)));
+    }
+
+    #[test]
+    fn the_document_lists_the_history() {
+        DOC.check_versions("## The manifest: `MANIFEST`", &history("manifest"));
+        DOC.check_versions("### History", &history("log"));
+    }
+
+    #[test]
+    fn the_document_names_the_files() {
+        let steps = StepRange::new(Step(0), Step(64)).unwrap();
+        let (dir, segment) = (Path::new("DIR"), |domain, revision, kind| {
+            Path::new("DIR").join(layout::segment_file(domain, steps, revision, kind))
+        });
+        let files = [
+            dir.join(layout::MANIFEST),
+            dir.join(layout::MANIFEST_NEW),
+            dir.join(layout::CHECKPOINT),
+            dir.join(layout::LOCK),
+            layout::reserve(dir),
+            segment("storage", 0, Kind::Segment),
+            segment("storage", 0, Kind::PivotIndex),
+            segment("storage", 0, Kind::ExistenceFilter),
+            segment("storage", 1, Kind::PivotIndex),
+            segment(crate::domain::ROOTS_NAME, 0, Kind::Segment),
+            segment(crate::domain::NODES_NAME, 0, Kind::Segment),
+            layout::wal_file(dir, 1),
+            layout::wal_file_set_aside(dir, 1),
+        ];
+        let listed: Vec<&Path> = DOC
+            .section("## The directory")
+            .lines()
+            .filter(|line| line.starts_with("DIR/"))
+            .map(|line| Path::new(line.split(' ').next().unwrap_or(line)))
+            .collect();
+        assert_eq!(listed, files);
+    }
+}
