@@ -67,6 +67,7 @@ macro_rules! left_out {
     };
 }
 
+pub mod inspect;
 pub mod storage;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

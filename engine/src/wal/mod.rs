@@ -50,8 +50,11 @@ mod writer;
 
 pub(crate) use follower::{LogBlock, LogEvent, WalFollower};
 pub(crate) use heights::Heights;
+pub use reader::LogInfo;
 pub(crate) use reader::{Position, Tail, WalReader};
-pub(crate) use record::{BODY_LEN_MAX, ChangeRef, FILE_HEADER_LEN, Record, RecordRef, VERSION, fingerprint};
+pub(crate) use record::{
+    BODY_LEN_MAX, ChangeRef, FILE_HEADER_LEN, MAGIC, Record, RecordRef, VERSION, fingerprint,
+};
 pub(crate) use writer::WalWriter;
 
 use icecore_segments::checksum::{Checksum, ContentHasher};

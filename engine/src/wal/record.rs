@@ -29,7 +29,7 @@ pub(crate) const RECORD_HEADER_LEN: usize = 32;
 pub(crate) const BODY_LEN_MAX: u64 = u32::MAX as u64;
 
 const VERSION_AT: usize = 8;
-const SEQUENCE_AT: usize = 16;
+pub(super) const SEQUENCE_AT: usize = 16;
 const FILE_SUM_AT: usize = 56;
 
 const HEADER_SUM_AT: usize = 0;
@@ -272,7 +272,7 @@ pub(super) struct BlockHead {
     /// Of each change in order; none in files of the first version.
     pub(super) fingerprints: Vec<u32>,
     /// How long the head is. The changes follow it.
-    len: usize,
+    pub(super) len: usize,
 }
 
 impl BlockHead {
@@ -354,7 +354,7 @@ impl ChangeRef<'_> {
     }
 }
 
-fn take_change<'b>(body: &'b [u8], offset: &mut usize) -> Option<ChangeRef<'b>> {
+pub(super) fn take_change<'b>(body: &'b [u8], offset: &mut usize) -> Option<ChangeRef<'b>> {
     let domain = u16::try_from(take_varint(body, offset)?).ok()?;
     let key_len = take_varint(body, offset)?;
     let key = take_bytes(body, offset, key_len)?;
