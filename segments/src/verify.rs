@@ -35,7 +35,7 @@ impl<D: AsRef<[u8]>> Segment<D> {
     /// [`Error::Corrupt`] with the first damage found.
     pub fn verify(&self) -> Result<(), Error> {
         let data = self.data().as_ref();
-        Frame::parse(data, Kind::Segment)?.verify_content(data)?;
+        let frame = Frame::parse(data, Kind::Segment)?;
         let mut pass = Pass { tally: self.empty_tally(), before: None, key: Vec::new() };
         let mut buf = PageBuf::default();
         for page in 0..self.summary().pages {
@@ -66,7 +66,8 @@ impl<D: AsRef<[u8]>> Segment<D> {
             let offset = data.len() as u64 - PAGE_SIZE as u64;
             return Err(Corruption { part: Part::Footer, offset, reason: Reason::Count }.into());
         }
-        Ok(())
+        // Last: it sees every damage and can name the place of none.
+        frame.verify_content(data)
     }
 
     fn empty_tally(&self) -> SegmentSummary {

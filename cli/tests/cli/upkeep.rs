@@ -140,6 +140,24 @@ fn damage_is_code_4_and_names_the_file() {
 }
 
 #[test]
+fn verify_names_the_page_that_a_read_stumbles_over() {
+    let place = Place::new();
+    let dir = archive(&place, 64, &(forty_blocks() + &crate::driver::line(100, "z", Some("later"))));
+    icecore(&["merge", &dir]).ok();
+    let is_kv = |path: &std::path::Path| {
+        let path = path.to_str().unwrap();
+        path.contains("/kv.") && path.split('.').next_back() == Some("kv")
+    };
+    let (path, mut bytes) = files_of(&dir).into_iter().find(|(path, _)| is_kv(path)).unwrap();
+    bytes[4096 + 2000] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+    let place_of_damage = "damaged part=data-page offset=4096 reason=checksum";
+    icecore(&["get", &dir, "k", "--at", "7"]).fails(4, place_of_damage);
+    let report = icecore(&["verify", &dir]);
+    assert!(report.code == 4 && report.out.contains(place_of_damage), "{}", report.out);
+}
+
+#[test]
 fn a_lost_accessor_costs_readers_time_and_is_mended_by_writers() {
     let place = Place::new();
     let dir = archive(&place, 4, &forty_blocks());
