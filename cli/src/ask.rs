@@ -8,6 +8,7 @@ use icecore::{Reader, View};
 use crate::encoding::{Encoding, Face};
 use crate::exit::Failure;
 use crate::keys::{KeyShape, is_ethereum};
+use crate::notes::{detail_reads, is_verbose};
 use crate::number::Height;
 
 /// The arguments of a question about a domain at a height.
@@ -74,6 +75,13 @@ impl Asked {
     pub(crate) fn refresh(&self) -> Result<(), Failure> {
         self.reader.refresh()?;
         Ok(())
+    }
+
+    /// Says under `--verbose` what the answers cost.
+    pub(crate) fn detail_reads(&self) {
+        if is_verbose() {
+            detail_reads(&self.reader.stats().reads);
+        }
     }
 
     /// The domain that is meant by a name that may have been left out. Whether it exists, the archive will say.

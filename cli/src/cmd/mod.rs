@@ -26,7 +26,8 @@ use std::path::Path;
 use clap::Subcommand;
 use icecore::{Archive, Maintenance, OpenOptions};
 
-use crate::exit::{Failure, Outcome, note};
+use crate::exit::{Failure, Outcome};
+use crate::notes::note;
 
 /// The verbs, in the order of `--help`.
 #[derive(Subcommand)]
