@@ -6,6 +6,7 @@ mod create;
 mod demo;
 mod get;
 mod history;
+mod info;
 mod ingest;
 mod ls;
 mod merge;
@@ -52,6 +53,8 @@ pub(crate) enum Command {
     VerifyProof(verify_proof::Args),
     /// List the segments
     Ls(ls::Args),
+    /// Print what one file of an archive says of itself
+    Info(info::Args),
     /// Sum up what the archive holds
     Stats(stats::Args),
     /// Check every file
@@ -86,6 +89,7 @@ impl Command {
             Self::Prove(args) => prove::run(&args),
             Self::VerifyProof(args) => verify_proof::run(args),
             Self::Ls(args) => ls::run(&args),
+            Self::Info(args) => info::run(&args),
             Self::Stats(args) => stats::run(&args),
             Self::Verify(args) => verify::run(&args),
             Self::Checkpoint(args) => checkpoint::run(&args),

@@ -9,6 +9,7 @@
 mod datasets;
 mod driver;
 mod examples;
+mod info;
 mod ingest;
 mod inputs;
 mod query;
