@@ -4,6 +4,7 @@ mod checkpoint;
 mod completions;
 mod create;
 mod demo;
+mod diff;
 mod get;
 mod history;
 mod info;
@@ -43,6 +44,8 @@ pub(crate) enum Command {
     Scan(scan::Args),
     /// Print all versions of a key, newest first
     History(history::Args),
+    /// Compare two archives, or one at two heights
+    Diff(diff::Args),
     /// Answer many questions, one JSON request and answer a line
     Query(query::Args),
     /// Print the root of the state at a block
@@ -84,6 +87,7 @@ impl Command {
             Self::Get(args) => get::run(&args),
             Self::Scan(args) => scan::run(&args),
             Self::History(args) => history::run(&args),
+            Self::Diff(args) => diff::run(&args),
             Self::Query(args) => query::run(args),
             Self::Root(args) => root::run(&args),
             Self::Prove(args) => prove::run(&args),

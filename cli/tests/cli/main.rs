@@ -7,6 +7,7 @@
 )]
 
 mod datasets;
+mod diff;
 mod driver;
 mod examples;
 mod info;
