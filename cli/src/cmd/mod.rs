@@ -10,6 +10,7 @@ mod history;
 mod info;
 mod ingest;
 mod ls;
+mod man;
 mod merge;
 mod plan;
 mod prove;
@@ -76,6 +77,8 @@ pub(crate) enum Command {
     Demo(demo::Args),
     /// Print completions for a shell
     Completions(completions::Args),
+    /// Write the manual pages
+    Man(man::Args),
 }
 
 impl Command {
@@ -103,6 +106,7 @@ impl Command {
             Self::Unwind(args) => unwind::run(&args),
             Self::Demo(args) => demo::run(&args),
             Self::Completions(args) => completions::run(&args),
+            Self::Man(args) => man::run(&args),
         }
     }
 }

@@ -301,6 +301,22 @@ fn help_has_examples_and_usage_is_code_2() {
 }
 
 #[test]
+fn every_verb_has_a_manual_page() {
+    let place = Place::new();
+    let dir = place.text("man/man1");
+    icecore(&["man", &dir]).ok();
+    let page = |name: &str| std::fs::read_to_string(std::path::Path::new(&dir).join(name)).unwrap();
+    for verb in verbs() {
+        let page = page(&format!("icecore-{verb}.1")).replace("\\-", "-");
+        assert!(page.contains(".SH OPTIONS") && page.contains("\n.nf\n"), "{verb}");
+        let (_, examples) = page.split_once("Examples:\n  ").unwrap();
+        assert!(examples.contains(&format!("icecore {verb}")), "{verb}: {examples}");
+    }
+    assert!(page("icecore.1").contains("verify\\-proof"));
+    icecore(&["man", &place.file("file", "")]).fails(7, "cannot create");
+}
+
+#[test]
 fn completions_are_scripts() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(icecore(&["completions", shell]).ok().out.contains("verify-proof"), "{shell}");
