@@ -3,12 +3,10 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-use icecore::ReadStats;
 use serde_json::json;
 
 use crate::encoding::printable;
 use crate::exit::speaks_json;
-use crate::print::plural;
 
 /// How much is said beside answers and errors.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
@@ -62,17 +60,4 @@ pub(crate) fn detail(text: impl fmt::Display) {
     if is_verbose() {
         note(text);
     }
-}
-
-/// Says under `--verbose` what reads touched.
-pub(crate) fn detail_reads(reads: &ReadStats) {
-    detail(format_args!(
-        "{} ({} answered from memory): {}, {} of them in vain; {}; {}",
-        plural(reads.lookups, "lookup"),
-        reads.memory_hits,
-        plural(reads.filter_probes, "filter page"),
-        reads.filter_false_positives,
-        plural(reads.index_probes, "index page"),
-        plural(reads.pages_searched, "data page"),
-    ));
 }

@@ -34,6 +34,14 @@ impl<D: AsRef<[u8]>> Segment<D> {
     /// # Errors
     /// [`Error::Corrupt`] with the first damage found.
     pub fn verify(&self) -> Result<(), Error> {
+        self.verify_with_progress(&mut |_| {})
+    }
+
+    /// The same. `on_progress` gets the number of bytes read since it was last called, at most twice the length of the file in all.
+    ///
+    /// # Errors
+    /// As [`Segment::verify`].
+    pub fn verify_with_progress(&self, on_progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
         let data = self.data().as_ref();
         let frame = Frame::parse(data, Kind::Segment)?;
         let mut pass = Pass { tally: self.empty_tally(), before: None, key: Vec::new() };
@@ -51,6 +59,7 @@ impl<D: AsRef<[u8]>> Segment<D> {
                 return Err(damaged(offset, Reason::Field));
             }
             self.verify_page(&loaded.page(&buf), &mut pass)?;
+            on_progress(PAGE_SIZE as u64);
         }
         for (from, to) in self.runs().paddings() {
             if data[from as usize..to as usize].iter().any(|&byte| byte != 0) {
@@ -67,7 +76,7 @@ impl<D: AsRef<[u8]>> Segment<D> {
             return Err(Corruption { part: Part::Footer, offset, reason: Reason::Count }.into());
         }
         // Last: it sees every damage and can name the place of none.
-        frame.verify_content(data)
+        frame.verify_content(data, on_progress)
     }
 
     fn empty_tally(&self) -> SegmentSummary {

@@ -48,7 +48,8 @@ const VOCABULARY: &[&str] = &["Error", "bytes", "checksum", "error", "frame", "s
 /// public face that are not named here stand on top of all.
 const STOREYS: &[&str] = &[
     "error", "progress", "steps", "domain", "options", "storage", "wal", "manifest", "stats", "inspect",
-    "segment", "memtable", "read", "merkle", "write", "maintain", "view", "reader", "block", "archive", "lib",
+    "segment", "memtable", "read", "merkle", "write", "maintain", "view", "reader", "block", "archive",
+    "lib",
 ];
 
 /// The files with unsafe code: the mapping, the arena, the lanes of each kind of CPU, and the residency check of the tools.
