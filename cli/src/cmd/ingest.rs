@@ -18,10 +18,9 @@ use super::tell_repairs;
 use crate::encoding::{Encoding, Face, brief, hex};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::input::{
-    Block, ETHEREUM_DOMAINS, EthChanges, FormatName, GethDiff, Inputs, Jsonl, LIMITS, Meter, NewFormat,
-    STORAGE,
+    Block, EthChanges, FormatName, GethDiff, Inputs, Jsonl, LIMITS, Meter, NewFormat, STORAGE,
 };
-use crate::keys::KeyShape;
+use crate::keys::{ETHEREUM_DOMAINS, KeyShape};
 use crate::notes::note;
 use crate::number;
 use crate::print::{Out, count, plural};
