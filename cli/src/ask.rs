@@ -8,7 +8,9 @@ use icecore::{Reader, View};
 use crate::encoding::{Encoding, Face};
 use crate::exit::Failure;
 use crate::keys::{KeyShape, is_ethereum};
+use crate::notes::{detail, is_verbose};
 use crate::number::Height;
+use crate::print::plural;
 
 /// The arguments of a question about a domain at a height.
 #[derive(Args, Debug)]
@@ -74,6 +76,23 @@ impl Asked {
     pub(crate) fn refresh(&self) -> Result<(), Failure> {
         self.reader.refresh()?;
         Ok(())
+    }
+
+    /// Says under `--verbose` what the answers cost.
+    pub(crate) fn detail_reads(&self) {
+        if !is_verbose() {
+            return;
+        }
+        let reads = self.reader.stats().reads;
+        detail(format_args!(
+            "{} ({} answered from memory): {}, {} of them in vain; {}; {}",
+            plural(reads.lookups, "lookup"),
+            reads.memory_hits,
+            plural(reads.filter_probes, "filter page"),
+            reads.filter_false_positives,
+            plural(reads.index_probes, "index page"),
+            plural(reads.pages_searched, "data page"),
+        ));
     }
 
     /// The domain that is meant by a name that may have been left out. Whether it exists, the archive will say.

@@ -145,11 +145,31 @@ fn escaped(text: &str) -> String {
             '\n' => line.push_str("\\n"),
             '\r' => line.push_str("\\r"),
             '\t' => line.push_str("\\t"),
-            c if c.is_control() => line.extend(c.escape_unicode()),
+            c if steers_terminal(c) => line.extend(c.escape_unicode()),
             c => line.push(c),
         }
     }
     line
+}
+
+/// `text` for a terminal, where it may have parts that somebody else chose: a file name, a member of a document.
+pub(crate) fn printable(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if steers_terminal(c) {
+            line.extend(c.escape_unicode());
+        } else {
+            line.push(c);
+        }
+    }
+    line
+}
+
+/// Whether a terminal does something else with a character than show it: control characters, and those that turn the
+/// direction of what follows.
+fn steers_terminal(c: char) -> bool {
+    let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || turns
 }
 
 /// A value for error texts: as text where a person can read it, else as hex, and not more than its beginning.
@@ -302,6 +322,7 @@ mod tests {
             (r"a\nb", r"a\\nb"),
             ("\u{1b}[2J\u{7f}\u{85}", r"\u{1b}[2J\u{7f}\u{85}"),
             ("\u{e4} \u{4e2d}", "\u{e4} \u{4e2d}"),
+            ("a\u{202e}b", r"a\u{202e}b"),
         ] {
             assert_eq!(Face::Literal.line(text.as_bytes()), line);
         }

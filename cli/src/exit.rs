@@ -9,23 +9,25 @@ use std::process::ExitCode;
 use icecore::{Error, ErrorKind};
 use serde_json::json;
 
+use crate::encoding::printable;
+
 /// The exit codes, as `--help` tells them.
 pub(crate) const CODES: &str = "\
 With --json an error is one line on standard error:
 {\"error\":{\"kind\":..,\"code\":..,\"message\":..,\"help\":..}}
 
 Exit codes:
-  0  done                          4  corruption
-  1  not found or not verified     5  locked by another writer
-  2  usage or bad input            6  no space left
-  3  block out of range            7  anything else of the environment";
+  0  done                               4  corruption
+  1  not found, not verified, different  5  locked by another writer
+  2  usage or bad input                 6  no space left
+  3  block out of range                 7  anything else of the environment";
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Everything asked for was done.
     Done = 0,
-    /// The key is absent, or the proof does not hold.
+    /// The key is absent, the proof does not hold, or the states differ.
     No = 1,
     /// The command line or the input is wrong.
     Usage = 2,
@@ -264,7 +266,7 @@ pub(crate) fn report(failure: &Failure) -> Exit {
     if speaks_json() {
         eprintln!("{}", as_json(failure, remedy.as_deref()));
     } else {
-        eprintln!("icecore: error: {failure}");
+        eprintln!("icecore: error: {}", printable(&failure.to_string()));
         if let Some(remedy) = remedy {
             eprintln!("  help: {remedy}");
         }
@@ -282,15 +284,6 @@ pub(crate) fn report_usage(error: &clap::Error) -> Exit {
     // Nobody reads it where this fails.
     let _ = error.print();
     if error.use_stderr() { Exit::Usage } else { Exit::Done }
-}
-
-/// Says something that is no failure on standard error.
-pub(crate) fn note(text: impl fmt::Display) {
-    if speaks_json() {
-        eprintln!("{}", json!({ "note": text.to_string() }));
-    } else {
-        eprintln!("icecore: note: {text}");
-    }
 }
 
 fn as_json(failure: &Failure, help: Option<&str>) -> serde_json::Value {

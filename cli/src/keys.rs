@@ -3,7 +3,9 @@
 use icecore::Domain;
 
 use crate::encoding::Encoding;
-use crate::input::ETHEREUM_DOMAINS;
+
+/// The domains of the Ethereum formats, in the order of their numbers here.
+pub(crate) const ETHEREUM_DOMAINS: [&str; 4] = ["balance", "nonce", "code", "storage"];
 
 /// The lengths of keys in [`ETHEREUM_DOMAINS`]: an address, for `storage` with its slot.
 const ETHEREUM_KEY_LENS: [usize; 4] = [20, 20, 20, 52];

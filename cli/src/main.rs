@@ -1,7 +1,7 @@
 //! The command `icecore`: builds, reads, proves and keeps an archive of chain state.
 //!
 //! One file per verb in [`cmd`]; [`input`] turns text into blocks, [`encoding`] text into keys and values and back,
-//! [`mod@print`] and [`progress`] speak to people, [`exit`] to scripts.
+//! [`mod@print`], [`notes`] and [`progress`] are read by people, [`exit`] by scripts.
 
 #![forbid(unsafe_code)]
 
@@ -12,6 +12,7 @@ mod exit;
 mod input;
 mod json;
 mod keys;
+mod notes;
 mod number;
 mod print;
 mod progress;
@@ -22,11 +23,14 @@ use std::sync::LazyLock;
 use clap::Parser;
 
 use crate::exit::{CODES, report, report_usage};
+use crate::notes::Verbosity;
 
 /// Every version of every key of a chain, in immutable files, at the price of one disk read
 #[derive(Parser)]
 #[command(name = "icecore", version = VERSION.as_str(), max_term_width = 100, after_help = format!("{EXAMPLES}\n\n{CODES}"))]
 struct Cli {
+    #[command(flatten)]
+    verbosity: Verbosity,
     #[command(subcommand)]
     command: cmd::Command,
 }
@@ -46,7 +50,11 @@ Examples:
   icecore prove chain.ice alice --at 17 | icecore verify-proof -";
 
 fn main() -> ExitCode {
-    match Cli::try_parse().map(|cli| cli.command.run()) {
+    let run = |cli: Cli| {
+        cli.verbosity.choose();
+        cli.command.run()
+    };
+    match Cli::try_parse().map(run) {
         Ok(Ok(exit)) => exit.into(),
         Ok(Err(failure)) => report(&failure).into(),
         Err(error) => report_usage(&error).into(),

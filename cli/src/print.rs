@@ -7,6 +7,7 @@ use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
 use crate::exit::Failure;
+use crate::notes::is_quiet;
 
 /// Standard output, buffered.
 pub(crate) struct Out(BufWriter<StdoutLock<'static>>);
@@ -23,6 +24,14 @@ impl Out {
     /// Standard output cannot be written.
     pub(crate) fn line(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
         writeln!(self.0, "{text}").map_err(Failure::Output)
+    }
+
+    /// One line of text that says what was done; under `--quiet` none.
+    ///
+    /// # Errors
+    /// Standard output cannot be written.
+    pub(crate) fn summary(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
+        if is_quiet() { Ok(()) } else { self.line(text) }
     }
 
     /// One line of JSON.

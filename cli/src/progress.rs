@@ -1,10 +1,13 @@
-//! Progress of long work, on standard error and only where that is a terminal.
+//! Progress of long work on standard error: bars where that is a terminal, under `--verbose` a line for each task.
 
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 
 use icecore::Observer;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::notes::{detail, is_quiet, is_verbose};
+use crate::print::count;
 
 /// How often the terminal is written.
 const DRAWS_HZ: u8 = 8;
@@ -42,6 +45,7 @@ impl Observer for Bars {
             None => "{spinner} {human_pos} {msg} {elapsed}",
         };
         let bar = styled(bar, template).with_message(task.to_owned());
+        bar.reset_elapsed();
         self.with(|shown| *shown = Some(bar));
     }
 
@@ -56,6 +60,12 @@ impl Observer for Bars {
     fn end(&self) {
         self.with(|shown| {
             if let Some(bar) = shown.take() {
+                detail(format_args!(
+                    "{}: {} in {:.2} s",
+                    bar.message(),
+                    count(bar.position()),
+                    bar.elapsed().as_secs_f64()
+                ));
                 bar.finish_and_clear();
             }
         });
@@ -63,7 +73,8 @@ impl Observer for Bars {
 }
 
 fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
-    if std::io::stderr().is_terminal() {
+    // The lines of `--verbose` and a bar would tear each other.
+    if std::io::stderr().is_terminal() && !is_quiet() && !is_verbose() {
         bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(DRAWS_HZ));
     } else {
         bar.set_draw_target(ProgressDrawTarget::hidden());

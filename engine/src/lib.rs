@@ -57,6 +57,7 @@ macro_rules! left_out {
 
 /// The files of an archive, byte by byte.
 pub mod format;
+pub mod inspect;
 pub mod storage;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -20,13 +20,15 @@ use crate::maintain::checkpoint::{CheckpointReport, checkpoint};
 use crate::maintain::merge::MergeOptions;
 use crate::maintain::plan::{self, MergePlan, PrunePlan, UnwindPlan};
 use crate::maintain::reindex::{ReindexPlan, ReindexRule};
+use crate::manifest::{DensityRule, Manifest};
 use crate::progress::Observer;
 use crate::read::shared::Shared;
 use crate::segment::info::SegmentInfo;
 use crate::segment::live::Problem;
 use crate::stats::Stats;
-use crate::storage::Storage;
+use crate::storage::directory::Directory;
 use crate::storage::os::OsStorage;
+use crate::storage::{Storage, layout};
 use crate::view::{Change, View};
 use crate::write::log_drop::{LogDrop, plan_log_drop};
 
@@ -246,9 +248,29 @@ impl Reader {
             None => (version.tables.len() as u64, version.tables.iter().map(|table| table.bytes()).sum()),
         };
         stats.problems.extend(version.log_fault.as_ref().map(|fault| one_line(&fault.error())));
+        match self.log_bytes_and_rule() {
+            Ok((bytes, rule)) => (stats.log_bytes, stats.rule) = (Some(bytes), Some(rule)),
+            Err(error) => stats.problems.push(one_line(&error)),
+        }
         stats.reads = self.shared.counters.reads();
         stats.failures = self.shared.failures.all();
         stats
+    }
+
+    /// Bytes of the log and the rule for densities, from the manifest of this moment.
+    fn log_bytes_and_rule(&self) -> Result<(u64, DensityRule), Error> {
+        let Directory { storage, path, .. } = &self.shared.directory;
+        let manifest = Manifest::load(&**storage, path)?;
+        let named = manifest.wal_first..=manifest.wal_last;
+        let dir = layout::wal_dir(path);
+        let mut bytes = 0;
+        for name in storage.list(&dir)?.unwrap_or_default() {
+            if layout::parse_wal_name(&name).is_some_and(|sequence| named.contains(&sequence)) {
+                // One that is gone was trimmed meanwhile.
+                bytes += storage.len(&dir.join(name))?.unwrap_or(0);
+            }
+        }
+        Ok((bytes, manifest.rule))
     }
 
     /// What [`Archive::merge`](crate::Archive::merge) would do now. Takes no lock and writes nothing.

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use thread_local::ThreadLocal;
 
 use crate::error::{Error, ErrorKind, Poison};
+use crate::manifest::DensityRule;
 
 /// What a read did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,6 +175,10 @@ pub struct Stats {
     pub kvei_bytes: u64,
     /// Bytes of all files of snapshots, counted above too.
     pub node_bytes: u64,
+    /// Bytes of the files of the write-ahead log; `None` where the manifest cannot be read, as `problems` says then.
+    pub log_bytes: Option<u64>,
+    /// The rule in force for the density of indexes; `None` as above.
+    pub rule: Option<DensityRule>,
     /// Bytes of index and filter parts held in memory.
     pub resident_bytes: u64,
     /// Steps in memory, not yet emitted.

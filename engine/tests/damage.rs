@@ -9,10 +9,12 @@ mod oracle;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use icecore::testing::SimStorage;
 use icecore::{
-    Archive, Durability, Error, ErrorKind, Maintenance, OpenOptions, Reader, VerifyMode, verify_with,
+    Archive, Durability, Error, ErrorKind, Maintenance, Observer, OpenOptions, Reader, VerifyMode,
+    verify_with,
 };
 use oracle::Oracle;
 use oracle::script::{PATH, Script, Step, fresh, options, play, storage};
@@ -126,6 +128,37 @@ fn problems(disk: &SimStorage) -> Vec<Error> {
     match verify_with(storage(disk), PATH, VerifyMode::Full, &()) {
         Ok(report) => report.problems,
         Err(error) => vec![error],
+    }
+}
+
+/// What the tasks of a verification announce, and what they then report.
+#[derive(Default)]
+struct Progress(Mutex<Vec<(u64, u64)>>);
+
+impl Observer for Progress {
+    fn begin(&self, _: &str, units: Option<u64>) {
+        self.0.lock().unwrap().push((units.unwrap(), 0));
+    }
+
+    fn advance(&self, units: u64) {
+        self.0.lock().unwrap().last_mut().unwrap().1 += units;
+    }
+}
+
+#[test]
+fn verify_reports_all_the_progress_that_it_announces() {
+    let sample = Sample::new();
+    let damaged = sample.disk.kill_clone();
+    for (path, len) in sample.of_kind("kv") {
+        damaged.corrupt(path, len / 2, 4);
+    }
+    for disk in [&sample.disk, &damaged] {
+        for mode in [VerifyMode::Fast, VerifyMode::Full] {
+            let progress = Progress::default();
+            verify_with(storage(disk), PATH, mode, &progress).unwrap();
+            let (announced, reported) = progress.0.into_inner().unwrap()[0];
+            assert_eq!(announced, reported, "{mode:?}");
+        }
     }
 }
 

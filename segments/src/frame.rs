@@ -279,6 +279,9 @@ impl<W: Write> FrameWriter<W> {
     }
 }
 
+/// Bytes hashed between two reports of progress.
+const HASH_LEN: usize = 1 << 20;
+
 /// A file's envelope, read and found consistent: the first thing every reader makes.
 #[derive(Clone, Debug)]
 pub struct Frame<'a> {
@@ -338,13 +341,16 @@ impl<'a> Frame<'a> {
         Ok(Self { header, salt, summary, parent: Checksum(parent), payload })
     }
 
-    /// Reads the whole file and compares its content checksum.
+    /// Reads the whole file and compares its content checksum. `on_progress` gets the number of bytes read since it was last called.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when it differs.
-    pub fn verify_content(&self, bytes: &[u8]) -> Result<(), Error> {
+    pub fn verify_content(&self, bytes: &[u8], on_progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
         let mut hasher = ContentHasher::default();
-        hasher.update(&bytes[..bytes.len() - PAGE_SIZE]);
+        for chunk in bytes[..bytes.len() - PAGE_SIZE].chunks(HASH_LEN) {
+            hasher.update(chunk);
+            on_progress(chunk.len() as u64);
+        }
         if hasher.finish() != self.summary.content {
             return Err(Corruption { part: Part::File, offset: 0, reason: Reason::Checksum }.into());
         }
@@ -376,7 +382,7 @@ mod tests {
             (&header, &b"payload"[..], Checksum([5; 32]))
         );
         assert!(is_sealed(&bytes[PAGE_SIZE..][..PAGE_SIZE], 1, frame.salt));
-        frame.verify_content(&bytes).unwrap();
+        frame.verify_content(&bytes, &mut |_| {}).unwrap();
     }
 
     #[test]
@@ -385,7 +391,8 @@ mod tests {
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x10;
-            let result = Frame::parse(&damaged, Kind::PivotIndex).and_then(|f| f.verify_content(&damaged));
+            let result = Frame::parse(&damaged, Kind::PivotIndex)
+                .and_then(|f| f.verify_content(&damaged, &mut |_| {}));
             assert!(result.is_err(), "byte {at}");
         }
         for len in 0..bytes.len() {

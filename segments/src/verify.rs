@@ -34,8 +34,16 @@ impl<D: AsRef<[u8]>> Segment<D> {
     /// # Errors
     /// [`Error::Corrupt`] with the first damage found.
     pub fn verify(&self) -> Result<(), Error> {
+        self.verify_with_progress(&mut |_| {})
+    }
+
+    /// The same. `on_progress` gets the number of bytes read since it was last called, at most twice the length of the file in all.
+    ///
+    /// # Errors
+    /// As [`Segment::verify`].
+    pub fn verify_with_progress(&self, on_progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
         let data = self.data().as_ref();
-        Frame::parse(data, Kind::Segment)?.verify_content(data)?;
+        let frame = Frame::parse(data, Kind::Segment)?;
         let mut pass = Pass { tally: self.empty_tally(), before: None, key: Vec::new() };
         let mut buf = PageBuf::default();
         for page in 0..self.summary().pages {
@@ -51,6 +59,7 @@ impl<D: AsRef<[u8]>> Segment<D> {
                 return Err(damaged(offset, Reason::Field));
             }
             self.verify_page(&loaded.page(&buf), &mut pass)?;
+            on_progress(PAGE_SIZE as u64);
         }
         for (from, to) in self.runs().paddings() {
             if data[from as usize..to as usize].iter().any(|&byte| byte != 0) {
@@ -66,7 +75,8 @@ impl<D: AsRef<[u8]>> Segment<D> {
             let offset = data.len() as u64 - PAGE_SIZE as u64;
             return Err(Corruption { part: Part::Footer, offset, reason: Reason::Count }.into());
         }
-        Ok(())
+        // Last: it sees every damage and can name the place of none.
+        frame.verify_content(data, on_progress)
     }
 
     fn empty_tally(&self) -> SegmentSummary {

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             Some((first, head)) => format!("blocks {first} to {head}"),
             None => "no block yet".to_owned(),
         };
-        out.line(format_args!(
+        out.summary(format_args!(
             "{blocks}: {} linked ({}), {} copied ({})",
             plural(made.files_linked, "file"),
             bytes(made.bytes_linked),

@@ -1,4 +1,8 @@
 //! `icecore completions`.
+//!
+//! The scripts are static: names of domains are not completed. That needs the part of `clap_complete` that runs the command
+//! at each key press, which is behind its feature `unstable-dynamic`: it may change in any release, and an installation
+//! without the lock file might no longer build.
 
 use clap::CommandFactory;
 use clap_complete::Shell;

@@ -139,7 +139,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }))?;
     } else {
         let domains = names(reader.domains());
-        out.line(format_args!(
+        out.summary(format_args!(
             "{}: domains {domains}; {step} blocks a step, {window} in the reorg window; snapshots: {}",
             args.dir.display(),
             Every(every)

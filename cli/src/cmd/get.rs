@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::ask::Question;
 use crate::encoding::{RULE, quoted};
 use crate::exit::{Exit, Outcome};
+use crate::notes::is_quiet;
 use crate::number::HEIGHT_FORMS;
 use crate::print::Out;
 
@@ -63,8 +64,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     }
     out.flush()?;
-    if value.is_none() && !args.question.json {
+    if value.is_none() && !args.question.json && !is_quiet() {
         eprintln!("icecore: {} has no value in {domain} at block {}", quoted(&args.key), view.block());
     }
+    asked.detail_reads();
     Ok(if value.is_some() { Exit::Done } else { Exit::No })
 }

@@ -63,5 +63,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     }
     out.flush()?;
+    asked.detail_reads();
     Ok(if versions.is_empty() { Exit::No } else { Exit::Done })
 }

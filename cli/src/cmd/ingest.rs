@@ -16,12 +16,12 @@ use serde_json::json;
 use super::create::{Declared, Every, Shape, names};
 use super::tell_repairs;
 use crate::encoding::{Encoding, Face, brief, hex};
-use crate::exit::{Exit, Failure, Outcome, note};
+use crate::exit::{Exit, Failure, Outcome};
 use crate::input::{
-    Block, ETHEREUM_DOMAINS, EthChanges, FormatName, GethDiff, Inputs, Jsonl, LIMITS, Meter, NewFormat,
-    STORAGE,
+    Block, EthChanges, FormatName, GethDiff, Inputs, Jsonl, LIMITS, Meter, NewFormat, STORAGE,
 };
-use crate::keys::KeyShape;
+use crate::keys::{ETHEREUM_DOMAINS, KeyShape};
+use crate::notes::note;
 use crate::number;
 use crate::print::{Out, count, plural};
 use crate::progress::{self, Bars};
@@ -472,15 +472,15 @@ fn summarise(tally: &Tally, head: Option<u64>, root: Option<Root>, seconds: f64,
             0 => String::new(),
             skipped => format!("; {} passed over, the same are in already", plural(skipped, "block")),
         };
-        out.line(format_args!(
+        out.summary(format_args!(
             "{}, {} in {seconds:.2} s ({} changes/s){skipped}",
             plural(tally.blocks, "block"),
             plural(tally.changes, "change"),
             count(rate as u64)
         ))?;
         match (head, root) {
-            (Some(head), Some(root)) => out.line(format_args!("head {head}, root {root}"))?,
-            _ => out.line("the archive has no block yet")?,
+            (Some(head), Some(root)) => out.summary(format_args!("head {head}, root {root}"))?,
+            _ => out.summary("the archive has no block yet")?,
         }
     }
     out.flush()?;

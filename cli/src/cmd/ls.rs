@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use icecore::{Encoding, Reader, SegmentInfo};
 use serde_json::json;
 
+use crate::encoding::printable;
 use crate::exit::{Exit, Outcome};
 use crate::print::{Out, bytes, count, table};
 
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         out.line(listing(&segments))?;
         for segment in &segments {
             if let Some(problem) = &segment.problem {
-                out.line(format_args!("damage: {problem}"))?;
+                out.line(format_args!("damage: {}", printable(problem)))?;
             }
         }
     }
@@ -80,7 +81,8 @@ pub(crate) fn listing(segments: &[SegmentInfo]) -> String {
     )
 }
 
-fn encoding_name(encoding: Encoding) -> &'static str {
+/// The name of an encoding.
+pub(crate) fn encoding_name(encoding: Encoding) -> &'static str {
     match encoding {
         Encoding::Plain => "plain",
         Encoding::Zstd => "zstd",

@@ -38,7 +38,15 @@ pub(crate) fn run(args: Args) -> Outcome {
     let options = MergeOptions { domain: args.domain, span_max: args.max_span.unwrap_or(u64::MAX) };
     if args.dry_run {
         let plan = Reader::open(&args.dir)?.plan_merge(&options)?;
-        return plan::print("merge", &plan.merges, plan.free_space, args.json);
+        let mut out = Out::new();
+        if args.json {
+            let merges = plan::as_json(&plan.merges, plan.free_space);
+            out.json(&json!({ "merges": merges, "free_bytes": plan.free_space }))?;
+        } else {
+            plan::print(&mut out, "merge", &plan.merges, plan.free_space)?;
+        }
+        out.flush()?;
+        return Ok(Exit::Done);
     }
     let archive = open_for_upkeep(&args.dir)?;
     let before = archive.reader().stats().segments;
@@ -49,7 +57,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     if args.json {
         out.json(&json!({ "merges": merges, "segments_before": before, "segments_after": after }))?;
     } else {
-        out.line(format_args!("{}: {before} -> {}", plural(merges, "merge"), plural(after, "segment")))?;
+        out.summary(format_args!("{}: {before} -> {}", plural(merges, "merge"), plural(after, "segment")))?;
     }
     out.flush()?;
     Ok(Exit::Done)

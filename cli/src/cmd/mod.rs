@@ -4,10 +4,13 @@ mod checkpoint;
 mod completions;
 mod create;
 mod demo;
+mod diff;
 mod get;
 mod history;
+mod info;
 mod ingest;
 mod ls;
+mod man;
 mod merge;
 mod plan;
 mod prove;
@@ -26,7 +29,8 @@ use std::path::Path;
 use clap::Subcommand;
 use icecore::{Archive, Maintenance, OpenOptions};
 
-use crate::exit::{Failure, Outcome, note};
+use crate::exit::{Failure, Outcome};
+use crate::notes::note;
 
 /// The verbs, in the order of `--help`.
 #[derive(Subcommand)]
@@ -41,6 +45,8 @@ pub(crate) enum Command {
     Scan(scan::Args),
     /// Print all versions of a key, newest first
     History(history::Args),
+    /// Compare two archives, or one at two heights
+    Diff(diff::Args),
     /// Answer many questions, one JSON request and answer a line
     Query(query::Args),
     /// Print the root of the state at a block
@@ -51,6 +57,8 @@ pub(crate) enum Command {
     VerifyProof(verify_proof::Args),
     /// List the segments
     Ls(ls::Args),
+    /// Print what one file of an archive says of itself
+    Info(info::Args),
     /// Sum up what the archive holds
     Stats(stats::Args),
     /// Check every file
@@ -69,6 +77,8 @@ pub(crate) enum Command {
     Demo(demo::Args),
     /// Print completions for a shell
     Completions(completions::Args),
+    /// Write the manual pages
+    Man(man::Args),
 }
 
 impl Command {
@@ -80,11 +90,13 @@ impl Command {
             Self::Get(args) => get::run(&args),
             Self::Scan(args) => scan::run(&args),
             Self::History(args) => history::run(&args),
+            Self::Diff(args) => diff::run(&args),
             Self::Query(args) => query::run(args),
             Self::Root(args) => root::run(&args),
             Self::Prove(args) => prove::run(&args),
             Self::VerifyProof(args) => verify_proof::run(args),
             Self::Ls(args) => ls::run(&args),
+            Self::Info(args) => info::run(&args),
             Self::Stats(args) => stats::run(&args),
             Self::Verify(args) => verify::run(&args),
             Self::Checkpoint(args) => checkpoint::run(&args),
@@ -94,6 +106,7 @@ impl Command {
             Self::Unwind(args) => unwind::run(&args),
             Self::Demo(args) => demo::run(&args),
             Self::Completions(args) => completions::run(&args),
+            Self::Man(args) => man::run(&args),
         }
     }
 }

@@ -6,7 +6,8 @@ use serde_json::value::RawValue;
 
 use crate::ask::{Asked, Question};
 use crate::encoding::{RULE, hex};
-use crate::exit::{Exit, Failure, Outcome, note};
+use crate::exit::{Exit, Failure, Outcome};
+use crate::notes::note;
 use crate::number::{HEIGHT_FORMS, Height};
 use crate::print::{Out, count, plural};
 

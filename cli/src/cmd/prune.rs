@@ -55,6 +55,8 @@ fn dry_run(args: &Args) -> Outcome {
             "blocks_dropped": plan.blocks_dropped,
             "versions_dropped": plan.versions_dropped,
             "segments_dropped": plan.segments_dropped,
+            "rewrites": plan::as_json(&plan.rewrites, plan.free_space),
+            "free_bytes": plan.free_space,
         }))?;
     } else {
         out.line(format_args!(
@@ -64,9 +66,10 @@ fn dry_run(args: &Args) -> Outcome {
             plural(plan.segments_dropped.len() as u64, "segment"),
             plan.floor,
         ))?;
+        plan::print(&mut out, "prune", &plan.rewrites, plan.free_space)?;
     }
     out.flush()?;
-    plan::print("prune", &plan.rewrites, plan.free_space, args.json)
+    Ok(Exit::Done)
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -91,7 +94,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }))?;
     } else {
         let (first, head) = range.unwrap_or_default();
-        out.line(format_args!(
+        out.summary(format_args!(
             "{} forgotten, .kv {} -> {}; blocks {first} to {head} stay",
             plural(forgotten, "version"),
             bytes(before.kv_bytes),

@@ -169,10 +169,10 @@ pub(crate) fn run(args: Args) -> Outcome {
             out.flush()?;
         }
         let Some(line) = lines.next_line()? else { break };
-        if is_batch_end {
-            asked.refresh()?;
-        }
-        let failure = match answer(&asked, line, &mut out) {
+        // Where the manifest cannot be read now, this request gets the error; a later one may find it again.
+        let refreshed = if is_batch_end { asked.refresh() } else { Ok(()) };
+        let answered = refreshed.map_err(Refusal::Told).and_then(|()| answer(&asked, line, &mut out));
+        let failure = match answered {
             Ok(()) => None,
             Err(Refusal::Output(error)) => return Err(Failure::Output(error)),
             Err(Refusal::Cut(failure)) => Some(failure),
@@ -188,6 +188,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         }
     }
     out.flush()?;
+    asked.detail_reads();
     broken.map_or(Ok(Exit::Done), Err)
 }
 

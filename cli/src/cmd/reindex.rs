@@ -101,10 +101,28 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
         let changed = plans.iter().filter(|plan| touched(plan)).count() as u64;
         let verb = if args.dry_run { "would be rebuilt" } else { "rebuilt" };
-        out.line(format_args!("{} of {} {verb}", changed, plural(plans.len() as u64, "segment")))?;
+        out.summary(format_args!("{} of {} {verb}", changed, plural(plans.len() as u64, "segment")))?;
     }
     out.flush()?;
     Ok(Exit::Done)
+}
+
+/// The rule that is in force, in the words of the options that choose it.
+pub(crate) fn rule_name(rule: DensityRule) -> String {
+    match rule {
+        DensityRule::Recency => "--policy: 16 for fresh segments, 64, 256 for old".to_owned(),
+        DensityRule::Budget { bytes: all } => format!("--index-budget: {} for all .bt", bytes(all)),
+        DensityRule::Fixed(m) => format!("--m {}: everywhere", m.get()),
+    }
+}
+
+/// The same for programs.
+pub(crate) fn rule_as_json(rule: DensityRule) -> serde_json::Value {
+    match rule {
+        DensityRule::Recency => json!({ "rule": "policy" }),
+        DensityRule::Budget { bytes } => json!({ "rule": "index-budget", "bytes": bytes }),
+        DensityRule::Fixed(m) => json!({ "rule": "m", "m": m.get() }),
+    }
 }
 
 fn listing(plans: &[ReindexPlan]) -> String {

@@ -107,5 +107,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
         })?;
     }
     out.flush()?;
+    asked.detail_reads();
     Ok(Exit::Done)
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use icecore::Reader;
 use serde_json::json;
 
+use super::reindex::{rule_as_json, rule_name};
+use crate::encoding::printable;
 use crate::exit::{Exit, Outcome};
 use crate::print::{Out, bytes, count, plural, table};
 
@@ -41,7 +43,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
             "bt_bytes": stats.bt_bytes,
             "kvei_bytes": stats.kvei_bytes,
             "node_bytes": stats.node_bytes,
-            "resident_bytes": stats.resident_bytes,
+            "log_bytes": stats.log_bytes,
+            "density": stats.rule.map(rule_as_json),
             "steps_in_memory": stats.steps_in_memory,
             "memory_bytes": stats.memory_bytes,
             "problems": stats.problems,
@@ -59,6 +62,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             0 => String::new(),
             entries => format!("{:.2} B an entry", size as f64 / entries as f64),
         };
+        let known = |text: Option<String>| text.unwrap_or_else(|| "unknown".to_owned());
         let rows = [
             ["domains".to_owned(), domains.join(", "), String::new()],
             ["blocks".to_owned(), blocks, format!("{} a step", count(reader.blocks_per_step()))],
@@ -67,12 +71,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
             [".bt".to_owned(), bytes(stats.bt_bytes), per_entry(stats.bt_bytes)],
             [".kvei".to_owned(), bytes(stats.kvei_bytes), per_entry(stats.kvei_bytes)],
             ["snapshots".to_owned(), bytes(stats.node_bytes), snapshots],
-            ["resident".to_owned(), bytes(stats.resident_bytes), "index tops and filter tables".to_owned()],
+            ["log".to_owned(), known(stats.log_bytes.map(bytes)), String::new()],
             ["in memory".to_owned(), bytes(stats.memory_bytes), plural(stats.steps_in_memory, "step")],
+            ["density".to_owned(), String::new(), known(stats.rule.map(rule_name))],
         ];
         out.line(table(["", "", ""], rows))?;
         for problem in &stats.problems {
-            out.line(format_args!("damage: {problem}"))?;
+            out.line(format_args!("damage: {}", printable(problem)))?;
         }
     }
     out.flush()?;

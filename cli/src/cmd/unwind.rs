@@ -46,13 +46,16 @@ fn dry_run(args: &Args) -> Outcome {
             "blocks_dropped": plan.blocks_dropped,
             "emitted_blocks_dropped": plan.emitted_blocks_dropped,
             "segments_dropped": plan.segments_dropped,
+            "rewrites": plan::as_json(&plan.rewrites, plan.free_space),
+            "free_bytes": plan.free_space,
         }))?;
     } else {
         let (before, head) = plan.head;
         out.line(format_args!("head {before} -> {head}, {} would be forgotten", dropped(&plan)))?;
+        plan::print(&mut out, "unwind", &plan.rewrites, plan.free_space)?;
     }
     out.flush()?;
-    plan::print("cut", &plan.rewrites, plan.free_space, args.json)
+    Ok(Exit::Done)
 }
 
 fn dropped(plan: &UnwindPlan) -> String {
@@ -86,7 +89,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }))?;
     } else {
         let before = before.map_or_else(|| "none".to_owned(), |head| head.to_string());
-        out.line(format_args!(
+        out.summary(format_args!(
             "head {before} -> {}, {} forgotten, root {root}",
             view.block(),
             dropped(&plan)

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use icecore::{LogTailReport, VerifyMode, VerifyReport, verify};
 use serde_json::json;
 
+use crate::encoding::printable;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::print::{Out, bytes, plural};
 use crate::progress::Bars;
@@ -72,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }))?;
     } else {
         for problem in &problems {
-            out.line(format_args!("damage: {problem}"))?;
+            out.line(format_args!("damage: {}", printable(problem)))?;
         }
         let why = if report.writer_is_running {
             "the running writer has not published it yet, or its readers still hold it"
@@ -80,17 +81,17 @@ pub(crate) fn run(args: &Args) -> Outcome {
             "a writer that was killed or failed left it; the next one removes it"
         };
         for file in &report.garbage {
-            out.line(format_args!("unused: {} ({why})", file.display()))?;
+            out.line(format_args!("unused: {} ({why})", printable(&file.display().to_string())))?;
         }
         if let Some(tail) = &report.log_tail {
-            out.line(format_args!("note: {}", about_tail(tail)))?;
+            out.summary(format_args!("note: {}", printable(&about_tail(tail))))?;
         }
         let verdict = if problems.is_empty() { "all is well" } else { "damaged" };
-        out.line(format_args!("{}, {}: {verdict}", plural(report.files, "file"), bytes(report.bytes)))?;
+        out.summary(format_args!("{}, {}: {verdict}", plural(report.files, "file"), bytes(report.bytes)))?;
     }
     out.flush()?;
     if damage == 0 {
         return Ok(Exit::Done);
     }
-    Err(Failure::Damage(format!("{} in {}", plural(damage, "damage"), args.dir.display())))
+    Err(Failure::Damage(format!("{} in {}", plural(damage, "problem"), args.dir.display())))
 }

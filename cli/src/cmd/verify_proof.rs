@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use icecore::{Proof, Root};
 
 use super::prove::Document;
-use crate::encoding::{Encoding, Face, hex};
+use crate::encoding::{Encoding, Face, hex, printable};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::input::Lines;
 use crate::json;
@@ -61,7 +61,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         }))?;
     } else {
         let reason = verdict.as_ref().err().map(ToString::to_string);
-        out.line(told(&claim, &root, reason.as_deref(), expected.is_some()))?;
+        out.summary(told(&claim, &root, reason.as_deref(), expected.is_some()))?;
     }
     out.flush()?;
     Ok(if verdict.is_ok() { Exit::Done } else { Exit::No })
@@ -122,7 +122,7 @@ fn told(claim: &Claim, root: &Root, reason: Option<&str>, root_is_given: bool) -
         if root_is_given { "given" } else { "from the proof itself; --root checks against one you know" };
     format!(
         "{verdict}\n  claim  key {key} of {} {value}\n  block  {} (as the proof says; the root decides)\n  root   {} ({whose})",
-        claim.domain,
+        printable(&claim.domain),
         claim.block,
         hex(&root.0),
     )

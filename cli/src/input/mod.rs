@@ -23,10 +23,8 @@ pub(crate) use self::inputs::{Inputs, NewFormat};
 pub(crate) use self::jsonl::Jsonl;
 pub(crate) use self::open::{Lines, Meter};
 use crate::exit::Failure;
-use crate::keys::declare;
+use crate::keys::{ETHEREUM_DOMAINS, declare};
 
-/// The domains of the Ethereum formats, in the order of their numbers here.
-pub(crate) const ETHEREUM_DOMAINS: [&str; 4] = ["balance", "nonce", "code", "storage"];
 /// Keys of `balance`, `nonce` and `code`; the beginning of keys of `storage`.
 pub(crate) type Address = [u8; 20];
 

@@ -78,6 +78,18 @@ pub(crate) fn icecore_reading(args: &[&str], input: &[u8]) -> Run {
     }
 }
 
+/// All verbs, as `--help` lists them.
+pub(crate) fn verbs() -> Vec<String> {
+    let help = icecore(&["--help"]).ok().out;
+    let (_, listed) = help.split_once("Commands:\n").expect("there are verbs");
+    let names = listed
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.trim_start_matches("  ").split(' ').next());
+    // What does not fit in a line goes on in the next, further in.
+    names.filter(|name| !name.is_empty() && *name != "help").map(str::to_owned).collect()
+}
+
 /// A directory for one test.
 pub(crate) struct Place(TempDir);
 

@@ -7,8 +7,10 @@
 )]
 
 mod datasets;
+mod diff;
 mod driver;
 mod examples;
+mod info;
 mod ingest;
 mod inputs;
 mod query;

@@ -125,6 +125,29 @@ fn a_bad_request_is_told_and_the_rest_go_on() {
 }
 
 #[test]
+fn a_manifest_that_is_gone_for_a_moment_fails_one_request() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let mut child =
+        command(&["query", &dir, "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut lines = BufReader::new(stdout).lines();
+    let mut answer = || {
+        writeln!(stdin, "{{\"id\":1,\"get\":{{\"key\":\"k\",\"at\":3}}}}").unwrap();
+        serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap()
+    };
+    assert_eq!(answer(), json!({"id": 1, "value": "v3"}));
+    let (manifest, aside) = (place.path("a.ice/MANIFEST"), place.path("aside"));
+    std::fs::rename(&manifest, &aside).unwrap();
+    let refused = answer();
+    assert!(refused["id"] == 1 && refused["error"].as_str().unwrap().contains("MANIFEST"), "{refused}");
+    std::fs::rename(&aside, &manifest).unwrap();
+    assert_eq!(answer(), json!({"id": 1, "value": "v3"}));
+    drop(stdin);
+    assert_eq!(child.wait().unwrap().code(), Some(4), "the fault shows in the exit code");
+}
+
+#[test]
 fn an_answer_does_not_wait_for_the_next_request() {
     let place = Place::new();
     let dir = archive(&place, 4, &forty_blocks());

@@ -140,6 +140,47 @@ fn damage_is_code_4_and_names_the_file() {
 }
 
 #[test]
+fn verify_names_the_page_that_a_read_stumbles_over() {
+    let place = Place::new();
+    let dir = archive(&place, 64, &(forty_blocks() + &crate::driver::line(100, "z", Some("later"))));
+    icecore(&["merge", &dir]).ok();
+    let is_kv = |path: &std::path::Path| {
+        let path = path.to_str().unwrap();
+        path.contains("/kv.") && path.split('.').next_back() == Some("kv")
+    };
+    let (path, mut bytes) = files_of(&dir).into_iter().find(|(path, _)| is_kv(path)).unwrap();
+    bytes[4096 + 2000] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+    let place_of_damage = "damaged part=data-page offset=4096 reason=checksum";
+    icecore(&["get", &dir, "k", "--at", "7"]).fails(4, place_of_damage);
+    let report = icecore(&["verify", &dir]);
+    assert!(report.code == 4 && report.out.contains(place_of_damage), "{}", report.out);
+}
+
+#[test]
+fn stats_tell_rule_and_log() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let stats = || icecore(&["stats", &dir, "--json"]).ok().json();
+    let log = std::fs::read_dir(place.path("a.ice/wal")).unwrap();
+    let len: u64 = log.map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
+    assert_eq!((&stats()["log_bytes"], &stats()["density"]), (&json!(len), &json!({ "rule": "policy" })));
+    for (rule, told, json) in [
+        (&["--m", "32"][..], "--m 32", json!({ "rule": "m", "m": 32 })),
+        (
+            &["--index-budget", "100MB"],
+            "--index-budget: 95.4 MiB",
+            json!({ "rule": "index-budget", "bytes": 100_000_000 }),
+        ),
+        (&["--policy"], "--policy: 16", json!({ "rule": "policy" })),
+    ] {
+        icecore(&[&["reindex", &dir][..], rule].concat()).ok();
+        assert_eq!(stats()["density"], json);
+        assert!(icecore(&["stats", &dir]).ok().out.contains(told), "{told}");
+    }
+}
+
+#[test]
 fn a_lost_accessor_costs_readers_time_and_is_mended_by_writers() {
     let place = Place::new();
     let dir = archive(&place, 4, &forty_blocks());
@@ -156,7 +197,7 @@ fn a_lost_accessor_costs_readers_time_and_is_mended_by_writers() {
             icecore(&["ls", &dir]).ok().out.contains(&format!("damage: missing file {}", path.display()))
         );
         assert!(icecore(&["stats", &dir]).ok().out.contains(name));
-        icecore(&["verify", &dir]).fails(4, "1 damage");
+        icecore(&["verify", &dir]).fails(4, "1 problem");
         let mended = icecore(&["reindex", &dir]).ok();
         assert!(mended.err.contains("built again"), "{}", mended.err);
         assert_eq!(all_answers(&dir), before);

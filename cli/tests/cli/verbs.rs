@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::driver::{Place, archive, command, forty_blocks, icecore, icecore_reading, line};
+use crate::driver::{Place, archive, command, forty_blocks, icecore, icecore_reading, line, verbs};
 
 #[test]
 fn create_makes_an_archive_once() {
@@ -161,6 +161,46 @@ fn a_checked_proof_says_what_it_showed() {
 }
 
 #[test]
+fn nothing_that_somebody_else_wrote_steers_the_terminal() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let mut document = icecore(&["prove", &dir, "k"]).ok().json();
+    document["domain"] = json!("k\u{1b}[31mv");
+    let told = icecore_reading(&["verify-proof"], document.to_string().as_bytes());
+    assert!(told.code == 1 && told.out.contains(r"k\u{1b}[31mv"), "{}", told.out);
+    document["\u{1b}[2J"] = json!(1);
+    icecore_reading(&["verify-proof"], document.to_string().as_bytes()).fails(2, r"\u{1b}[2J");
+    icecore(&["get", "no\u{7}where", "k"]).fails(7, r"no\u{7}where");
+}
+
+#[test]
+fn quiet_says_nothing_beside_answers_and_verbose_says_more() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let again = ["ingest", &dir, &place.text("input.jsonl"), "--format", "jsonl"];
+    assert!(icecore(&again).ok().out.contains("passed over"));
+    let runs = [
+        (&again[..], ""),
+        (&["get", &dir, "k"], "v40\n"),
+        (&["merge", &dir], ""),
+        (&["verify", &dir], ""),
+        (&["prune", &dir, "--before", "9"], ""),
+        (&["unwind", &dir, "--to", "39"], ""),
+    ];
+    for (args, expected) in runs {
+        let run = icecore(&[args, &["--quiet"]].concat()).ok();
+        assert_eq!((run.out.as_str(), run.err.as_str()), (expected, ""), "{args:?}");
+    }
+    icecore(&["-q", "get", &dir, "k", "--at", "90"]).fails(3, "out of range");
+    let told = icecore(&["get", &dir, "even", "-v", "--at", "12"]).ok();
+    assert_eq!(told.out, "0x000c\n");
+    assert!(told.err.contains("note: 1 lookup") && told.err.contains("data page"), "{}", told.err);
+    let told = icecore(&["-v", "reindex", &dir, "--rebuild"]).ok().err;
+    assert!(told.contains("kv.") && told.contains(" s\n"), "{told}");
+    icecore(&["get", &dir, "k", "-q", "-v"]).fails(2, "cannot be used with");
+}
+
+#[test]
 fn heights_are_written_as_people_write_them() {
     let place = Place::new();
     let dir = archive(&place, 4, &forty_blocks());
@@ -204,6 +244,11 @@ fn under_json_errors_are_json_too() {
         assert_eq!((&error["error"]["kind"], &error["error"]["code"]), (&json!(kind), &json!(code)));
         assert!(error["error"]["message"].as_str().unwrap().contains(told), "{error}");
     }
+    for verb in verbs() {
+        let run = icecore(&[&verb, "--json", "--no-such-option"]).fails(2, "unexpected argument");
+        let error: serde_json::Value = serde_json::from_str(&run.err).unwrap();
+        assert_eq!((run.out, &error["error"]["kind"]), (String::new(), &json!("usage")), "{verb}");
+    }
     assert!(icecore(&["get", "--", "--json"]).err.starts_with("error: "), "a key is no option");
 }
 
@@ -245,36 +290,30 @@ fn a_proof_at_a_snapshot_is_the_same_and_tells_its_cost() {
 
 #[test]
 fn help_has_examples_and_usage_is_code_2() {
-    let help = icecore(&["--help"]).ok().out;
-    let verbs = [
-        "create",
-        "ingest",
-        "get",
-        "scan",
-        "history",
-        "query",
-        "root",
-        "prove",
-        "verify-proof",
-        "ls",
-        "stats",
-        "verify",
-        "merge",
-        "reindex",
-        "prune",
-        "unwind",
-        "demo",
-        "completions",
-    ];
-    for verb in verbs {
-        assert!(help.contains(verb), "{verb}");
-        let help = icecore(&[verb, "--help"]).ok().out;
+    for verb in verbs() {
+        let help = icecore(&[&verb, "--help"]).ok().out;
         assert!(help.contains("Example") && help.contains(&format!("icecore {verb}")), "{verb}: {help}");
     }
     assert!(icecore(&["ingest", "--help"]).out.contains("withdrawals"));
     icecore(&[]).fails(2, "Usage");
     icecore(&["melt"]).fails(2, "melt");
     icecore(&["--version"]).ok();
+}
+
+#[test]
+fn every_verb_has_a_manual_page() {
+    let place = Place::new();
+    let dir = place.text("man/man1");
+    icecore(&["man", &dir]).ok();
+    let page = |name: &str| std::fs::read_to_string(std::path::Path::new(&dir).join(name)).unwrap();
+    for verb in verbs() {
+        let page = page(&format!("icecore-{verb}.1")).replace("\\-", "-");
+        assert!(page.contains(".SH OPTIONS") && page.contains("\n.nf\n"), "{verb}");
+        let (_, examples) = page.split_once("Examples:\n  ").unwrap();
+        assert!(examples.contains(&format!("icecore {verb}")), "{verb}: {examples}");
+    }
+    assert!(page("icecore.1").contains("verify\\-proof"));
+    icecore(&["man", &place.file("file", "")]).fails(7, "cannot create");
 }
 
 #[test]

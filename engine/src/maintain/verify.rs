@@ -13,7 +13,7 @@ use icecore_segments::frame::Kind;
 use icecore_segments::{EntrySource, PageBuf};
 
 use crate::error::Error;
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, SegmentRecord};
 use crate::progress::Observer;
 use crate::read::shared::Shared;
 use crate::segment::live::KvFile;
@@ -105,6 +105,29 @@ pub fn verify_with(
     Err(Error::Busy { path: path.to_owned() })
 }
 
+/// The times that a `.kv` is read: its content, its pages, and its entries by way of the accessors.
+const KV_PASSES: u64 = 3;
+
+/// What a full verification reads of a segment.
+fn bytes_to_read(record: &SegmentRecord) -> u64 {
+    let len = |kind| record.file(kind).summary.len;
+    len(Kind::Segment) * KV_PASSES + len(Kind::PivotIndex) + len(Kind::ExistenceFilter)
+}
+
+/// Reports of one segment exactly [`bytes_to_read`], whatever its files say.
+struct Progress<'a> {
+    observer: &'a dyn Observer,
+    left: u64,
+}
+
+impl Progress<'_> {
+    fn advance(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.left);
+        self.left -= bytes;
+        self.observer.advance(bytes);
+    }
+}
+
 fn verify_manifest(
     storage: &Arc<dyn Storage>,
     path: &Path,
@@ -114,15 +137,16 @@ fn verify_manifest(
 ) -> Result<VerifyReport, Error> {
     let directory = Directory::new(storage, path, &manifest.config);
     let mut report = VerifyReport::default();
+    observer.begin("verify", Some(manifest.segments.iter().map(bytes_to_read).sum()));
     for record in &manifest.segments {
-        let bytes = Kind::ALL.iter().map(|kind| record.file(*kind).summary.len).sum::<u64>();
         report.files += Kind::ALL.len() as u64;
-        report.bytes += bytes;
-        observer.begin(&format!("verify {}", record.stem(&directory.config)), Some(bytes));
+        report.bytes += Kind::ALL.iter().map(|kind| record.file(*kind).summary.len).sum::<u64>();
         let segment = LiveSegment::hold(&directory, record.clone(), &mut |_| {});
-        report.problems.extend(segment.verify(&directory, mode, observer));
-        observer.end();
+        let mut progress = Progress { observer, left: bytes_to_read(record) };
+        report.problems.extend(segment.verify(&directory, mode, &mut progress));
+        progress.advance(u64::MAX);
     }
+    observer.end();
     verify_log(&directory, manifest, &mut report)?;
     report.garbage = recovery::find_garbage(&directory, manifest)?;
     report.writer_is_running = storage.is_locked(path)?;
@@ -201,30 +225,34 @@ fn verify_root(storage: &Arc<dyn Storage>, path: &Path, observer: &dyn Observer)
 
 impl LiveSegment {
     /// Everything that is wrong with the files of this segment.
-    fn verify(&self, directory: &Directory, mode: VerifyMode, observer: &dyn Observer) -> Vec<Error> {
+    fn verify(&self, directory: &Directory, mode: VerifyMode, progress: &mut Progress<'_>) -> Vec<Error> {
         if mode == VerifyMode::Fast {
             let checked = [self.kv.check(), self.bt.check(), self.kvei.check()];
             return checked.into_iter().filter_map(Result::err).collect();
         }
-        let done = |kind| observer.advance(self.record.file(kind).summary.len);
+        let len = |kind| self.record.file(kind).summary.len;
         let index = self.bt.get().and_then(|bt| bt.view().verify().map_err(|e| bt.error(e)));
-        done(Kind::PivotIndex);
+        progress.advance(len(Kind::PivotIndex));
         let filter = self.kvei.get().and_then(|kvei| kvei.view().verify().map_err(|e| kvei.error(e)));
-        done(Kind::ExistenceFilter);
-        let content = KvFile::open_for_pass(directory, &self.record)
-            .and_then(|file| file.view().verify().map_err(|e| file.error(e)));
+        progress.advance(len(Kind::ExistenceFilter));
+        let content = KvFile::open_for_pass(directory, &self.record).and_then(|file| {
+            let verified = file.view().verify_with_progress(&mut |bytes| progress.advance(bytes));
+            verified.map_err(|e| file.error(e))
+        });
+        // A file may have few pages and large values; the next pass begins where this one should have ended.
+        progress.advance(progress.left.saturating_sub(len(Kind::Segment)));
         let mut problems: Vec<_> = [index, filter, content].into_iter().filter_map(Result::err).collect();
         if problems.is_empty() {
-            problems.extend(self.verify_accessors(directory, observer).err());
+            problems.extend(self.verify_accessors(directory, progress).err());
         }
         problems
     }
 
     /// Whether every entry is found by way of its filter and its index.
-    fn verify_accessors(&self, directory: &Directory, observer: &dyn Observer) -> Result<(), Error> {
+    fn verify_accessors(&self, directory: &Directory, progress: &mut Progress<'_>) -> Result<(), Error> {
         let file = KvFile::open_for_pass(directory, &self.record)?;
         let (bt, kvei) = (self.bt.get()?, self.kvei.get()?);
-        let per_entry = self.record.kv.summary.len / file.view().summary().entries.max(1);
+        let (begun, entries) = (progress.left, file.view().summary().entries.max(1));
         let mut cursor = file.view().cursor();
         cursor.seek_first().map_err(|e| file.error(e))?;
         let mut last: Option<Vec<u8>> = None;
@@ -248,7 +276,8 @@ impl LiveSegment {
             }
             seen += 1;
             if seen.is_multiple_of(PROGRESS_EVERY) {
-                observer.advance(PROGRESS_EVERY * per_entry);
+                let left = u128::from(begun) * u128::from(entries.saturating_sub(seen)) / u128::from(entries);
+                progress.advance(progress.left.saturating_sub(left as u64));
             }
             cursor.advance().map_err(|e| file.error(e))?;
         }

@@ -27,7 +27,7 @@ use crate::storage::{ReadFile, Storage};
 use crate::wal::{FILE_HEADER_LEN, Heights};
 pub(crate) use record::{FileRecord, SegmentRecord};
 
-const MAGIC: [u8; 8] = *b"\x8AICM\r\n\x1A\n";
+pub(crate) const MAGIC: [u8; 8] = *b"\x8AICM\r\n\x1A\n";
 /// The format version that is written.
 pub(crate) const VERSION: u32 = 4;
 /// Does not tell the archive from others of the same options.
@@ -37,7 +37,7 @@ const VERSION_WITHOUT_KEY_LENS: u32 = 2;
 /// Has no snapshot period: the archive has no snapshots.
 const VERSION_WITHOUT_SNAPSHOTS: u32 = 1;
 const HEAD_LEN: usize = 24;
-const SUM_LEN: usize = 8;
+pub(crate) const SUM_LEN: usize = 8;
 
 /// The rule that chooses M, filter bits and encoding of every segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -186,7 +186,8 @@ impl Manifest {
         frame(VERSION, &body)
     }
 
-    fn decode(bytes: &[u8], path: &Path) -> Result<Self, Error> {
+    /// Reads the bytes of a manifest.
+    pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Self, Error> {
         let damaged =
             |offset: usize, reason| Error::Damaged { path: path.to_owned(), offset: offset as u64, reason };
         if bytes.len() < HEAD_LEN + SUM_LEN {

@@ -50,8 +50,9 @@ mod record;
 mod writer;
 
 pub(crate) use follower::{LogBlock, LogEvent, WalFollower};
-pub(crate) use header::{FILE_HEADER_LEN, VERSION};
+pub(crate) use header::{FILE_HEADER_LEN, MAGIC, VERSION};
 pub(crate) use heights::Heights;
+pub use reader::LogInfo;
 pub(crate) use reader::{Position, Tail, WalReader, whole_blocks};
 pub(crate) use record::{BODY_LEN_MAX, BlockRecord, ChangeRef, Record, RecordRef, fingerprint};
 pub(crate) use writer::WalWriter;

@@ -2,12 +2,15 @@
 
 use std::path::Path;
 
+use icecore_segments::bytes::u64_at;
 use icecore_segments::step::BlockNumber;
 
-use super::header::{BadHeader, FILE_HEADER_LEN, FileHeader, VERSION, check_file_header, file_header};
-use super::record::{BlockHead, Kind, RECORD_HEADER_LEN, Record, RecordHeader};
+use super::header::{
+    ARCHIVE_AT, BadHeader, FILE_HEADER_LEN, FileHeader, SEQUENCE_AT, VERSION, check_file_header, file_header,
+};
+use super::record::{BlockHead, Kind, RECORD_HEADER_LEN, Record, RecordHeader, decode_unwind, take_change};
 use crate::error::Error;
-use crate::options::{Config, LogFileId};
+use crate::options::{ArchiveId, Config, LogFileId};
 
 /// Whether a file may end in an append that a crash interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -110,6 +113,80 @@ impl<'a> WalReader<'a> {
     /// All records, in order: what recovery replays. `config` is that of the archive, whose blocks these are.
     pub(crate) fn records(&self, config: &'a Config) -> Records<'a> {
         Records { reader: *self, config, offset: FILE_HEADER_LEN, end: self.bytes.len() }
+    }
+}
+
+/// What a log file has, for whoever reads it without its archive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogInfo {
+    /// The version of its format.
+    pub version: u16,
+    /// Its number.
+    pub sequence: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Where its sound records end. What follows is a record that was not written whole.
+    pub sound: u64,
+    /// How far it says that it was synced.
+    pub durable: u64,
+    /// Whether it ends in an end record: another file follows it.
+    pub is_sealed: bool,
+    /// Records of blocks.
+    pub blocks: u64,
+    /// The lowest and the highest of these blocks.
+    pub range: Option<(BlockNumber, BlockNumber)>,
+    /// Changes of all blocks.
+    pub changes: u64,
+    /// The heights of its unwinds, in order.
+    pub unwinds: Vec<BlockNumber>,
+}
+
+impl WalReader<'_> {
+    /// Reads a file as the last of a log, which may end in a torn record; `sequence` where its number is known.
+    ///
+    /// # Errors
+    /// As [`WalReader::open`]; [`Error::Damaged`] for a body that no writer writes.
+    pub(crate) fn inspect(path: &Path, bytes: &[u8], sequence: Option<u64>) -> Result<LogInfo, Error> {
+        let sequence = sequence.or_else(|| u64_at(bytes, SEQUENCE_AT)).unwrap_or(0);
+        let archive =
+            bytes.get(ARCHIVE_AT..).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or_default();
+        let id = LogFileId { archive: ArchiveId(archive), sequence };
+        let reader = WalReader::open(path, bytes, id, Tail::Open)?;
+        let version = reader.header.version;
+        let mut info = LogInfo { version, sequence, len: bytes.len() as u64, ..LogInfo::default() };
+        let mut offset = FILE_HEADER_LEN;
+        while offset < bytes.len() {
+            let Ok(frame) = Frame::at(bytes, offset, reader.header) else { break };
+            info.add(&frame, version)
+                .ok_or_else(|| Bad { offset, reason: "a field of a record" }.in_file(path))?;
+            offset = frame.end;
+        }
+        (info.sound, info.durable) = (offset as u64, reader.durable as u64);
+        Ok(info)
+    }
+}
+
+impl LogInfo {
+    /// Counts a record. `None`: no writer wrote its body.
+    fn add(&mut self, frame: &Frame<'_>, version: u16) -> Option<()> {
+        match frame.header.kind {
+            Kind::Block => {
+                let head = BlockHead::decode(frame.body, version)?;
+                let (lowest, highest) = self.range.unwrap_or((head.height, head.height));
+                self.range = Some((lowest.min(head.height), highest.max(head.height)));
+                self.blocks += 1;
+                let mut offset = head.len;
+                while offset < frame.body.len() {
+                    take_change(frame.body, &mut offset)?;
+                    self.changes += 1;
+                }
+            }
+            Kind::Unwind => self.unwinds.push(decode_unwind(frame.body)?),
+            Kind::Mark => {}
+            Kind::End => self.is_sealed = true,
+        }
+        Some(())
     }
 }
 

@@ -258,7 +258,7 @@ pub(super) struct BlockHead {
     /// Of each change in order; none in files of the first version.
     pub(super) fingerprints: Vec<u32>,
     /// How long the head is. The changes follow it.
-    len: usize,
+    pub(super) len: usize,
 }
 
 impl BlockHead {
@@ -342,7 +342,7 @@ impl ChangeRef<'_> {
     }
 }
 
-fn take_change<'b>(body: &'b [u8], offset: &mut usize) -> Option<ChangeRef<'b>> {
+pub(super) fn take_change<'b>(body: &'b [u8], offset: &mut usize) -> Option<ChangeRef<'b>> {
     let domain = u16::try_from(take_varint(body, offset)?).ok()?;
     let key_len = take_varint(body, offset)?;
     let key = take_bytes(body, offset, key_len)?;

@@ -1,0 +1,201 @@
+//! `icecore diff`: two states walked side by side, in the order of keys.
+
+use std::cmp::Ordering;
+use std::path::PathBuf;
+
+use icecore::{Scan, View};
+use serde_json::json;
+
+use crate::ask::Asked;
+use crate::encoding::{Encoding, Face, RULE};
+use crate::exit::{Exit, Failure, Outcome};
+use crate::notes::{detail, is_quiet};
+use crate::number::{HEIGHT_FORMS, Height};
+use crate::print::{Out, plural};
+
+/// Compare the states of two archives, or of one archive at two heights. Exit code 0: they are the same, 1: they differ.
+#[derive(clap::Args)]
+#[command(after_help = format!("\
+For each key that differs a line: `-` and what the left has, then `+` and what
+the right has, with domain, key and value, tabs between. A key that one side
+lacks has one line. With --json one line for each key:
+  {{\"domain\":..,\"key\":..,\"left\":value|null,\"right\":value|null}}
+Keys come in order, domain after domain. Both states are read as they are on
+disk; what is held in memory does not grow with them. With --quiet nothing is
+printed, and the first difference ends the work.
+
+{RULE}
+
+{HEIGHT_FORMS}
+
+Examples:
+  icecore diff chain.ice copy.ice || echo \"not the same\"
+  icecore diff chain.ice copy.ice --at 100 --domain kv --json
+  icecore diff chain.ice --from -1        what the newest block changed
+  icecore diff chain.ice --from 100 --to 150"))]
+pub(crate) struct Args {
+    /// The archive on the left
+    left: PathBuf,
+    /// The archive on the right [default: that on the left]
+    right: Option<PathBuf>,
+    /// The height on both sides [default: latest]
+    #[arg(long, short, value_name = "N", allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
+    at: Option<Height>,
+    /// The height on the left [default: latest]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    from: Option<Height>,
+    /// The height on the right [default: latest]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    to: Option<Height>,
+    /// Only this domain; all where it is left out
+    #[arg(long, short, value_name = "NAME")]
+    domain: Option<String>,
+    /// How keys and values are written
+    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
+    encoding: Encoding,
+    /// Print a line of JSON for each key
+    #[arg(long)]
+    json: bool,
+}
+
+/// One of the two states.
+struct Side {
+    domains: Vec<String>,
+    view: View,
+}
+
+/// Key and value.
+type Entry = (Vec<u8>, Vec<u8>);
+
+impl Side {
+    fn of(asked: &Asked, at: Option<Height>) -> Result<Self, Failure> {
+        let domains = asked.reader.domains().iter().map(|domain| domain.name.clone()).collect();
+        Ok(Self { domains, view: asked.view(at)? })
+    }
+
+    /// The entries of a domain in the order of keys; none where the archive has no such domain.
+    fn entries(&self, domain: &str) -> Result<impl Iterator<Item = Result<Entry, icecore::Error>>, Failure> {
+        let has = self.domains.iter().any(|known| known == domain);
+        let entries = if has { Some(self.view.scan(domain, &Scan::all())?) } else { None };
+        Ok(entries.into_iter().flatten())
+    }
+}
+
+/// A key with what each side has of it, at least one of them and not the same.
+struct Difference<'a> {
+    key: &'a [u8],
+    left: Option<&'a [u8]>,
+    right: Option<&'a [u8]>,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    if args.right.is_none() && args.from.is_none() && args.to.is_none() {
+        return Err(Failure::usage(
+            "one archive needs two heights, --from or --to or both; or name another archive",
+        ));
+    }
+    let asked = Asked::open(&args.left, args.encoding)?;
+    let other = args.right.as_ref().map(|right| Asked::open(right, args.encoding)).transpose()?;
+    let left = Side::of(&asked, args.at.or(args.from))?;
+    let right = Side::of(other.as_ref().unwrap_or(&asked), args.at.or(args.to))?;
+    let face = asked.face(None);
+    let mut out = Out::new();
+    let (mut keys, mut differing) = (0, 0);
+    for domain in domains(&left, &right, args.domain.as_deref())? {
+        let found = &mut |difference: &Difference<'_>| {
+            differing += 1;
+            if is_quiet() {
+                Ok(false)
+            } else {
+                print(&mut out, args.json, domain, face, difference).map(|()| true)
+            }
+        };
+        keys += walk(left.entries(domain)?, right.entries(domain)?, found)?;
+        if is_quiet() && differing > 0 {
+            break;
+        }
+    }
+    out.flush()?;
+    let (from, to) = (left.view.block(), right.view.block());
+    detail(format_args!(
+        "block {from} and block {to}: {} differ of {}",
+        plural(differing, "key"),
+        plural(keys, "key")
+    ));
+    Ok(if differing == 0 { Exit::Done } else { Exit::No })
+}
+
+/// The domains of both sides, those of the left first.
+fn domains<'a>(left: &'a Side, right: &'a Side, only: Option<&'a str>) -> Result<Vec<&'a str>, Failure> {
+    let more = right.domains.iter().filter(|name| !left.domains.contains(name));
+    let all: Vec<&str> = left.domains.iter().chain(more).map(String::as_str).collect();
+    match only {
+        None => Ok(all),
+        Some(name) if all.contains(&name) => Ok(vec![name]),
+        Some(name) => {
+            let known = all.join(", ");
+            Err(Failure::usage(format!(
+                "unknown domain {}, there are: {known}",
+                crate::encoding::quoted(name)
+            )))
+        }
+    }
+}
+
+/// Goes through both sides at once and calls `found` with each key that differs, until that returns `false`. Returns how many
+/// different keys it passed.
+fn walk(
+    mut left: impl Iterator<Item = Result<Entry, icecore::Error>>,
+    mut right: impl Iterator<Item = Result<Entry, icecore::Error>>,
+    found: &mut impl FnMut(&Difference<'_>) -> Result<bool, Failure>,
+) -> Result<u64, Failure> {
+    let (mut l, mut r) = (left.next().transpose()?, right.next().transpose()?);
+    let mut keys = 0;
+    loop {
+        let order = match (&l, &r) {
+            (None, None) => return Ok(keys),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some((left_key, _)), Some((right_key, _))) => left_key.cmp(right_key),
+        };
+        let on_left = l.as_ref().filter(|_| order.is_le());
+        let on_right = r.as_ref().filter(|_| order.is_ge());
+        let left_value = on_left.map(|(_, value)| value.as_slice());
+        let right_value = on_right.map(|(_, value)| value.as_slice());
+        keys += 1;
+        if let Some((key, _)) = on_left.or(on_right)
+            && left_value != right_value
+            && !found(&Difference { key, left: left_value, right: right_value })?
+        {
+            return Ok(keys);
+        }
+        if order.is_le() {
+            l = left.next().transpose()?;
+        }
+        if order.is_ge() {
+            r = right.next().transpose()?;
+        }
+    }
+}
+
+fn print(
+    out: &mut Out,
+    as_json: bool,
+    domain: &str,
+    face: Face,
+    difference: &Difference<'_>,
+) -> Result<(), Failure> {
+    let Difference { key, left, right } = *difference;
+    if as_json {
+        let show = |value: Option<&[u8]>| value.map(|value| face.show(value));
+        return out.json(&json!({
+            "domain": domain, "key": face.show(key), "left": show(left), "right": show(right),
+        }));
+    }
+    for (sign, value) in [('-', left), ('+', right)] {
+        if let Some(value) = value {
+            out.line(format_args!("{sign}\t{domain}\t{}\t{}", face.line(key), face.line(value)))?;
+        }
+    }
+    Ok(())
+}

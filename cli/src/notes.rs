@@ -1,0 +1,63 @@
+//! What is said on standard error that is no error: notes, details under `--verbose`, nothing under `--quiet`.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use serde_json::json;
+
+use crate::encoding::printable;
+use crate::exit::speaks_json;
+
+/// How much is said beside answers and errors.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+pub(crate) struct Verbosity {
+    /// Say on standard error what is done and what reads cost
+    #[arg(long, short, global = true, conflicts_with = "quiet")]
+    verbose: bool,
+    /// Print answers and errors only: no summary, note or progress bar
+    #[arg(long, short, global = true)]
+    quiet: bool,
+}
+
+static CHOSEN: OnceLock<Verbosity> = OnceLock::new();
+
+impl Verbosity {
+    /// Makes this the verbosity of the process.
+    pub(crate) fn choose(self) {
+        // There is one command line.
+        let _ = CHOSEN.set(self);
+    }
+
+    fn chosen() -> Self {
+        CHOSEN.get().copied().unwrap_or_default()
+    }
+}
+
+/// Whether only answers and errors are printed.
+pub(crate) fn is_quiet() -> bool {
+    Verbosity::chosen().quiet
+}
+
+/// Whether details are printed.
+pub(crate) fn is_verbose() -> bool {
+    Verbosity::chosen().verbose
+}
+
+/// Says something on standard error that is no failure.
+pub(crate) fn note(text: impl fmt::Display) {
+    if is_quiet() {
+        return;
+    }
+    if speaks_json() {
+        eprintln!("{}", json!({ "note": text.to_string() }));
+    } else {
+        eprintln!("icecore: note: {}", printable(&text.to_string()));
+    }
+}
+
+/// The same under `--verbose` only.
+pub(crate) fn detail(text: impl fmt::Display) {
+    if is_verbose() {
+        note(text);
+    }
+}
