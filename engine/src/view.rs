@@ -22,7 +22,6 @@ use crate::read::shared::Shared;
 
 /// Where an answer came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Source {
     /// The versions in memory.
     Memory,
