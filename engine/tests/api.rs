@@ -1,5 +1,7 @@
 //! What the calls promise beyond their answers: handles, iterators that own what they read, opening what may not be there.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 use std::thread;
 
 use icecore::{
