@@ -272,7 +272,7 @@ impl Checkpoint<'_> {
             manifest.config.log_file(manifest.wal_last),
             end,
         )?
-        .settle()?;
+        .sync_marker()?;
         Ok(end.records_end)
     }
 }

@@ -176,9 +176,9 @@ pub(crate) fn plan_unwind(shared: &Shared, to: BlockNumber) -> Result<UnwindPlan
     if plan.emitted_blocks_dropped == 0 {
         return Ok(plan);
     }
-    let border = directory.config.step_len.step_of(to);
-    for segment in version.all_segments().filter(|segment| segment.record.steps.to() > border) {
-        match StepRange::new(segment.record.steps.from(), border) {
+    let boundary = directory.config.step_len.step_of(to);
+    for segment in version.all_segments().filter(|segment| segment.record.steps.to() > boundary) {
+        match StepRange::new(segment.record.steps.from(), boundary) {
             Some(steps) => plan.rewrites.push(rewrite_plan(directory, steps, &[Arc::clone(segment)])?),
             None => plan.segments_dropped.push(segment.record.stem(&directory.config)),
         }

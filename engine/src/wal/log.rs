@@ -98,6 +98,8 @@ impl Log {
     /// Seals the present file, durably, and goes on in the next.
     pub(crate) fn go_on_in(&mut self, mut next: NextFile) -> Result<(), Error> {
         let writer = next.writer.take().expect("a next file is complete and used once");
+        assert!(writer.is_synced(), "W2: what a log file has is durable before the manifest names it");
+        assert_eq!(next.file.sequence, self.last() + 1, "W2: log files are numbered without a gap");
         next.is_unused = false;
         self.files.push_back(next.file);
         self.unsynced = 0;
@@ -135,9 +137,9 @@ impl Log {
     /// Makes every record durable, and that the file says so: after a power loss, too, a reader knows of all of them.
     ///
     /// After [`Log::sync`] alone it may not know of the last one, until a writer has opened the archive.
-    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+    pub(crate) fn sync_marker(&mut self) -> Result<(), Error> {
         self.sync()?;
-        self.writer.settle()
+        self.writer.sync_marker()
     }
 
     /// The first file that has a block at or after `emitted_to`, or the one being written.
@@ -148,6 +150,7 @@ impl Log {
 
     /// Removes the files before `first`, which no manifest names any more.
     pub(crate) fn trim(&mut self, first: u64) -> Result<(), Error> {
+        assert!(first <= self.last(), "E3: the file that is appended to is needed");
         while let Some(file) = self.files.front().filter(|file| file.sequence < first) {
             self.directory.storage.remove(&layout::wal_file(&self.directory.path, file.sequence))?;
             self.files.pop_front();
@@ -182,9 +185,9 @@ impl NextFile {
     }
 
     /// Makes everything in it durable.
-    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+    pub(crate) fn sync_marker(&mut self) -> Result<(), Error> {
         self.writer().sync()?;
-        self.writer().settle()
+        self.writer().sync_marker()
     }
 
     fn writer(&mut self) -> &mut WalWriter {

@@ -375,7 +375,7 @@ pub(super) struct RecordHeader {
 impl RecordHeader {
     /// Reads the header at `offset` of a file. `None`: there is no sound one.
     ///
-    /// Cheapest first, because the search behind a bad record asks this at every offset.
+    /// Cheapest first, because the search after a bad record asks this at every offset.
     pub(super) fn at(file: &[u8], offset: usize, of_file: FileHeader) -> Option<Self> {
         Self::parse(file.get(offset..)?, offset as u64, of_file)
     }
@@ -412,7 +412,7 @@ fn header_sum(header: &[u8], offset: u64, of_file: FileHeader) -> u64 {
         ^ (offset ^ of_file.salt).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// Fills in the header of a record whose body stands behind [`RECORD_HEADER_LEN`] free bytes.
+/// Fills in the header of a record whose body stands after [`RECORD_HEADER_LEN`] free bytes.
 ///
 /// # Panics
 /// If the body is longer than [`BODY_LEN_MAX`]: the writer refuses it before.

@@ -137,11 +137,11 @@ impl WalWriter {
         self.put(Kind::Mark, |_| {})
     }
 
-    /// Makes durable what stands behind the last sync: the mark that tells of it.
+    /// Makes durable what stands after the last sync: the mark that tells of it.
     ///
     /// # Errors
     /// As those of [`WalWriter::sync`].
-    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+    pub(crate) fn sync_marker(&mut self) -> Result<(), Error> {
         self.refuse_after_failure()?;
         if self.durable == self.len { Ok(()) } else { self.sync_file() }
     }
@@ -151,7 +151,14 @@ impl WalWriter {
     /// Create the next file first. Then a full disk is noticed while this one can still go on.
     pub(crate) fn seal(mut self) -> Result<(), Error> {
         self.put(Kind::End, |_| {})?;
-        self.sync_file()
+        self.sync_file()?;
+        assert_eq!(self.durable, self.len, "W1: a sealed file is durable up to its end");
+        Ok(())
+    }
+
+    /// Whether no record waits for a sync.
+    pub(crate) fn is_synced(&self) -> bool {
+        !self.unsynced
     }
 
     /// The length of the file in bytes.
@@ -176,6 +183,7 @@ impl WalWriter {
 
     fn put(&mut self, kind: Kind, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), Error> {
         self.refuse_after_failure()?;
+        debug_assert!(self.durable <= self.len, "W3: a record tells of bytes before it");
         self.buffer.clear();
         self.buffer.resize(RECORD_HEADER_LEN, 0);
         encode(&mut self.buffer);

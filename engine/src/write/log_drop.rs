@@ -15,6 +15,7 @@ use icecore_segments::step::{BlockNumber, Step};
 
 use crate::error::Error;
 use crate::manifest::Manifest;
+use crate::merkle::build::build_tree;
 use crate::read::read_state::Version;
 use crate::segment::live::LiveSegment;
 use crate::storage::copy_file;
@@ -74,7 +75,6 @@ pub(crate) fn drop_damaged(directory: &Directory, manifest: &mut Manifest) -> Re
         }
     }
     let mut next = manifest.clone();
-    next.generation += 1;
     next.wal_last += 1;
     next.wal_first = next.wal_last;
     storage.remove(&layout::wal_file(path, next.wal_last))?;
@@ -84,8 +84,7 @@ pub(crate) fn drop_damaged(directory: &Directory, manifest: &mut Manifest) -> Re
         (next.emitted_to, next.first_block, next.pruned_before) = (Step(0), None, 0);
     }
     storage.sync_dir(&layout::wal_dir(path))?;
-    next.store(storage, path)?;
-    *manifest = next;
+    *manifest = next.store_next(storage, path)?;
     Ok(Some(plan.report))
 }
 
@@ -97,7 +96,7 @@ fn write_log(directory: &Directory, sequence: u64, blocks: &[BlockRecord]) -> Re
         log.append(&RecordRef::Block { height: *height, root, changes: &changes })?;
     }
     log.sync()?;
-    log.settle()?;
+    log.sync_marker()?;
     Ok(log)
 }
 
@@ -153,7 +152,7 @@ fn continues_segments(
     let changes: Vec<_> = block.changes.iter().map(ChangeRef::from).collect();
     version.add_block(&directory.config, block.height, &block.root, &changes);
     let options = icecore_hot::Options::default();
-    let built = version.build_tree(&directory.config, block.height, None, options, &())?;
+    let built = build_tree(&version, &directory.config, block.height, None, options, &())?;
     Ok(built.tree.root().0 == block.root)
 }
 

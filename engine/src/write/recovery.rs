@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use icecore_index::Parallelism;
 use icecore_segments::frame::Kind;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use rayon::prelude::*;
 
 use crate::error::Error;
@@ -30,7 +30,7 @@ use crate::storage::layout;
 use crate::wal::log::{Log, LogFile, create_file};
 use crate::wal::{ChangeRef, Heights, Position, Record, Tail, WalReader};
 use crate::write::log_drop;
-use crate::write::writer::{Core, State};
+use crate::write::writer::{Recovered, Writer};
 
 /// Makes the directory of a new archive. The manifest comes last: without it there is no archive.
 pub(crate) fn create(
@@ -78,7 +78,7 @@ pub(crate) fn open_for_writing(
     storage: Arc<dyn Storage>,
     path: &Path,
     options: OpenOptions,
-) -> Result<Core, Error> {
+) -> Result<Writer, Error> {
     options.check()?;
     if storage.list(path)?.is_none() {
         return Err(Error::NotAnArchive { path: path.to_owned() });
@@ -99,25 +99,14 @@ pub(crate) fn open_for_writing(
     repairs.sort();
     if !repairs.is_empty() {
         manifest.segments = loaded.version.all_segments().map(|segment| segment.record.clone()).collect();
-        manifest.generation += 1;
         storage.sync_dir(path)?;
-        manifest.store(&*storage, path)?;
+        manifest = manifest.store_next(&*storage, path)?;
     }
     remove_garbage(&directory, &manifest, &loaded.version)?;
     let log = Log::resume(&directory, loaded.files, loaded.log_end)?;
     directory.fill_reserve()?;
-    let state = State::new(manifest, log);
-    let core = Core {
-        shared: Shared::new(directory, loaded.version),
-        options,
-        state: Mutex::new(state),
-        structure: Mutex::new(()),
-        changed: Condvar::new(),
-        repairs,
-        log_drop,
-        lock,
-    };
-    Ok(core)
+    let (shared, recovered) = (Shared::new(directory, loaded.version), Recovered { repairs, log_drop });
+    Ok(Writer::new(shared, options, recovered, manifest, log, lock))
 }
 
 /// What the manifest names, opened and replayed.
