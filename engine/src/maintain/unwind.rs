@@ -18,7 +18,7 @@ use crate::segment::live::KvFile;
 use crate::segment::live::LiveSegment;
 use crate::segment::rewrite::rewrite;
 use crate::wal::log::NextFile;
-use crate::wal::{ChangeRef, RecordRef};
+use crate::wal::{ChangeRef, RecordRef, digest};
 use crate::write::version_edit::VersionEdit;
 use crate::write::writer::{Writer, WriterGuard};
 
@@ -112,7 +112,8 @@ fn unwind_segments(
         next.emitted_head = emitted_head;
         next.head = emitted_head;
         for (height, block) in &blocks {
-            next.add_block(&config, *height, &block.root, &block.as_refs());
+            let changes = block.as_refs();
+            next.add_block(&config, *height, &block.root, digest(&changes), &changes);
         }
     })?;
     guard.drop_tree();

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::memtable::Found;
 use crate::memtable::step_table::{StepTable, add_block, unwound};
 use crate::options::Config;
-use crate::wal::{ChangeRef, LogBlock, fingerprint};
+use crate::wal::{ChangeRef, LogBlock, digest, fingerprint};
 
 /// Lookups that go by fingerprints before the log is put in order, which takes as long as some thousands of them.
 const LOOKUPS_MAX: u32 = 512;
@@ -184,7 +184,7 @@ fn add_log_block(config: &Config, tables: &mut Vec<Arc<StepTable>>, block: &LogB
     BODY.with_borrow_mut(|body| {
         let mut changes: Vec<ChangeRef<'_>> = Vec::new();
         block.for_each_change(config, body, |change| changes.push(change))?;
-        add_block(tables, config, block.height, &block.root, &changes);
+        add_block(tables, config, block.height, &block.root, digest(&changes), &changes);
         Ok(())
     })
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use icecore_hot::Root;
+use icecore_segments::checksum::Checksum;
 use icecore_segments::step::{BlockNumber, Step};
 use parking_lot::{RwLock, RwLockReadGuard};
 
@@ -20,7 +21,7 @@ use crate::memtable::node_key::NodeVersion;
 use crate::memtable::node_table::{NodeTable, bytes_of};
 use crate::memtable::{Direction, Found};
 use crate::options::Config;
-use crate::wal::{ChangeRef, digest};
+use crate::wal::ChangeRef;
 
 /// The versions of one key, block ascending.
 pub(crate) type Versions = Vec<(BlockNumber, Option<Box<[u8]>>)>;
@@ -210,12 +211,14 @@ impl StepTable {
     }
 }
 
-/// Adds a block to the table of its step, which it returns. `changes` are ordered by domain, then key.
+/// Adds a block to the table of its step, which it returns. `changes` are ordered by domain, then key,
+/// and `digest` is theirs.
 pub(crate) fn add_block<'t>(
     tables: &'t mut Vec<Arc<StepTable>>,
     config: &Config,
     height: BlockNumber,
     root: &[u8; 32],
+    digest: Checksum,
     changes: &[ChangeRef<'_>],
 ) -> &'t StepTable {
     let step = config.step_len.step_of(height);
@@ -227,7 +230,7 @@ pub(crate) fn add_block<'t>(
         let changes = group.iter().map(|change| (change.key, change.value));
         table.add(DomainId(group[0].domain), height, changes);
     }
-    let row = RootRow::encode(root, digest(changes));
+    let row = RootRow::encode(root, digest);
     table.add(DomainId::ROOTS, height, std::iter::once((&root_key(height)[..], Some(&row[..]))));
     table
 }

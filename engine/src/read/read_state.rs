@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use icecore_segments::checksum::Checksum;
 use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
@@ -149,17 +150,18 @@ impl Version {
     }
 
     /// Adds a block to the table of its step, which it returns, and makes it the head. `changes` are ordered by domain, then
-    /// key.
+    /// key, and `digest` is theirs.
     pub(crate) fn add_block(
         &mut self,
         config: &Config,
         height: BlockNumber,
         root: &[u8; 32],
+        digest: Checksum,
         changes: &[ChangeRef<'_>],
     ) -> &StepTable {
         self.first = self.first.or(Some(height));
         self.head = Some(height);
-        add_block(&mut self.tables, config, height, root, changes)
+        add_block(&mut self.tables, config, height, root, digest, changes)
     }
 
     /// Forgets the blocks above `to` that are in tables, and unless told otherwise what they have of nodes. Tables are copied,

@@ -6,7 +6,8 @@
 
 use std::collections::VecDeque;
 
-use icecore_segments::step::Step;
+use icecore_segments::checksum::Checksum;
+use icecore_segments::step::{BlockNumber, Step};
 
 use crate::error::Error;
 use crate::storage::directory::Directory;
@@ -106,12 +107,18 @@ impl Log {
         std::mem::replace(&mut self.writer, writer).seal()
     }
 
-    /// Appends a record and hands it to the system. `step` is that of a block.
-    pub(crate) fn append(&mut self, record: &RecordRef<'_>, step: Option<Step>) -> Result<(), Error> {
-        self.writer.append(record)?;
+    /// Appends a block of `step` and hands it to the system. Returns the digest of its changes.
+    pub(crate) fn append_block(&mut self, record: &RecordRef<'_>, step: Step) -> Result<Checksum, Error> {
+        let digest = self.writer.append_digested(record)?;
         self.unsynced += 1;
-        let present = self.files.back_mut().expect("an archive has a log file");
-        step.into_iter().for_each(|step| present.add_block(step));
+        self.files.back_mut().expect("an archive has a log file").add_block(step);
+        Ok(digest)
+    }
+
+    /// Appends an unwinding and hands it to the system.
+    pub(crate) fn append_unwind(&mut self, to: BlockNumber) -> Result<(), Error> {
+        self.writer.append(&RecordRef::Unwind { to })?;
+        self.unsynced += 1;
         Ok(())
     }
 

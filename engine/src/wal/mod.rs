@@ -62,8 +62,13 @@ use record::encode_changes;
 
 /// The digest of what a block changes: BLAKE3 of the changes as the log has them. `changes` are ordered by domain, then key.
 pub(crate) fn digest(changes: &[ChangeRef<'_>]) -> Checksum {
+    digest_of_encoded(&encode_changes(changes))
+}
+
+/// The same of changes as a body has them.
+fn digest_of_encoded(changes: &[u8]) -> Checksum {
     let mut hasher = ContentHasher::default();
-    hasher.update(&encode_changes(changes));
+    hasher.update(changes);
     hasher.finish()
 }
 

@@ -132,8 +132,8 @@ impl RecordRef<'_> {
         }
     }
 
-    /// Appends the body, as files of this version have it.
-    pub(super) fn encode_body(&self, out: &mut Vec<u8>, version: u16) {
+    /// Appends the body, as files of this version have it. Returns where in `out` the changes of a block begin.
+    pub(super) fn encode_body(&self, out: &mut Vec<u8>, version: u16) -> usize {
         match self {
             Self::Block { height, root, changes } => {
                 let from = out.len();
@@ -148,9 +148,14 @@ impl RecordRef<'_> {
                     let sum = crc64(&out[from..]);
                     out.extend_from_slice(&sum.to_le_bytes());
                 }
+                let changes_at = out.len();
                 changes.iter().for_each(|change| encode_change(out, change));
+                changes_at
             }
-            Self::Unwind { to } => out.extend_from_slice(&to.to_le_bytes()),
+            Self::Unwind { to } => {
+                out.extend_from_slice(&to.to_le_bytes());
+                out.len()
+            }
         }
     }
 }

@@ -3,9 +3,12 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use super::digest_of_encoded;
 use super::header::{FILE_HEADER_LEN, FileHeader, VERSION, file_header};
 use super::reader::Position;
 use super::record::{BODY_LEN_MAX, Kind, RECORD_HEADER_LEN, RecordRef, finish_record};
+use icecore_segments::checksum::Checksum;
+
 use crate::error::{Error, ErrorKind, Operation, Poison};
 use crate::options::LogFileId;
 use crate::storage::{Storage, WriteFile};
@@ -105,10 +108,23 @@ impl WalWriter {
     /// [`Error::TooLarge`] for a body longer than [`BODY_LEN_MAX`], and nothing was written; [`Error::Io`] if the
     /// write failed, and [`Error::Poisoned`] ever after.
     pub(crate) fn append(&mut self, record: &RecordRef<'_>) -> Result<(), Error> {
+        self.append_and_show(record, |_| {})
+    }
+
+    /// The same. Returns the digest of the changes of a block, made of the bytes at hand: see [`digest`](super::digest).
+    pub(crate) fn append_digested(&mut self, record: &RecordRef<'_>) -> Result<Checksum, Error> {
+        let mut digest = Checksum::default();
+        self.append_and_show(record, |changes| digest = digest_of_encoded(changes))?;
+        Ok(digest)
+    }
+
+    /// The same; `show` sees the encoded changes of a block.
+    fn append_and_show(&mut self, record: &RecordRef<'_>, show: impl FnOnce(&[u8])) -> Result<(), Error> {
         let version = self.header.version;
         self.put(record.kind(), |body| {
             let head = body.len();
-            record.encode_body(body, version);
+            let changes_at = record.encode_body(body, version);
+            show(&body[changes_at..]);
             debug_assert!(
                 (body.len() - head) as u64 <= record.body_len(),
                 "no more is written than was measured"

@@ -36,9 +36,9 @@ impl Writer {
         let (root, nodes) = guard.tree()?.apply(config, version.head, height, changes);
         // From here on the tree is ahead of the log: a failure poisons, and opening again starts from the log.
         let logged = guard.log_block(height, root, changes);
-        logged.map_err(|error| Error::CommitUnknown { height, source: Box::new(error) })?;
+        let digest = logged.map_err(|error| Error::CommitUnknown { height, source: Box::new(error) })?;
         let mut next = (*version).clone();
-        next.add_block(config, height, &root.0, changes).add_nodes(nodes);
+        next.add_block(config, height, &root.0, digest, changes).add_nodes(nodes);
         guard.install(next);
         Ok(root)
     }

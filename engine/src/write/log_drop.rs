@@ -23,7 +23,7 @@ use crate::storage::directory::Directory;
 use crate::storage::layout;
 use crate::wal::log::create_file;
 use crate::wal::{
-    BlockRecord, ChangeRef, Heights, Record, RecordRef, Tail, WalReader, WalWriter, whole_blocks,
+    BlockRecord, ChangeRef, Heights, Record, RecordRef, Tail, WalReader, WalWriter, digest, whole_blocks,
 };
 
 /// What is given up of a damaged log. See [`LogDamage::DropAfter`](crate::LogDamage::DropAfter).
@@ -150,7 +150,7 @@ fn continues_segments(
     let mut version =
         Version::of_segments(&directory.config, manifest, manifest.segments.iter().cloned().map(hold));
     let changes: Vec<_> = block.changes.iter().map(ChangeRef::from).collect();
-    version.add_block(&directory.config, block.height, &block.root, &changes);
+    version.add_block(&directory.config, block.height, &block.root, digest(&changes), &changes);
     let options = icecore_hot::Options::default();
     let built = build_tree(&version, &directory.config, block.height, None, options, &())?;
     Ok(built.tree.root().0 == block.root)

@@ -28,7 +28,7 @@ use crate::storage::Storage;
 use crate::storage::directory::Directory;
 use crate::storage::layout;
 use crate::wal::log::{Log, LogFile, create_file};
-use crate::wal::{ChangeRef, Heights, Position, Record, Tail, WalReader};
+use crate::wal::{ChangeRef, Heights, Position, Record, Tail, WalReader, digest};
 use crate::write::log_drop;
 use crate::write::writer::{Recovered, Writer};
 
@@ -175,7 +175,7 @@ fn replay_file(
                 file.add_block(step);
                 if step >= manifest.emitted_to {
                     let changes: Vec<_> = block.changes.iter().map(ChangeRef::from).collect();
-                    version.add_block(config, block.height, &block.root, &changes);
+                    version.add_block(config, block.height, &block.root, digest(&changes), &changes);
                 }
             }
         }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use icecore_hot::Root;
+use icecore_segments::checksum::Checksum;
 use icecore_segments::step::{BlockNumber, Step, StepRange};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -345,13 +346,13 @@ impl WriterGuard<'_> {
         self.sync_log()
     }
 
-    /// Appends a block, and syncs it as the durability of the archive says.
+    /// Appends a block, and syncs it as the durability of the archive says. Returns the digest of its changes.
     pub(crate) fn log_block(
         &mut self,
         height: BlockNumber,
         root: Root,
         changes: &[ChangeRef<'_>],
-    ) -> Result<(), Error> {
+    ) -> Result<Checksum, Error> {
         assert!(self.writer.version().head < Some(height), "W5: a block is above the newest one");
         let step = self.writer.shared.directory.config.step_len.step_of(height);
         assert!(
@@ -360,10 +361,13 @@ impl WriterGuard<'_> {
         );
         let log = &mut self.state.log;
         let record = RecordRef::Block { height, root: &root.0, changes };
-        let logged = log.append(&record, Some(step)).and_then(|()| match self.writer.options.durability {
-            Durability::Block => log.sync(),
-            Durability::Group { blocks } if log.unsynced() >= blocks => log.sync(),
-            Durability::Group { .. } | Durability::Relaxed => Ok(()),
+        let logged = log.append_block(&record, step).and_then(|digest| {
+            match self.writer.options.durability {
+                Durability::Block => log.sync()?,
+                Durability::Group { blocks } if log.unsynced() >= blocks => log.sync()?,
+                Durability::Group { .. } | Durability::Relaxed => {}
+            }
+            Ok(digest)
         });
         self.poison_on_err(logged)
     }
@@ -371,7 +375,7 @@ impl WriterGuard<'_> {
     /// Appends an unwinding to block `to`. It is durable when this returns, and readers know that it is.
     pub(crate) fn log_unwind(&mut self, to: BlockNumber) -> Result<(), Error> {
         assert!(Some(to) < self.writer.version().head, "W5: an unwinding goes below the newest block");
-        let appended = self.state.log.append(&RecordRef::Unwind { to }, None);
+        let appended = self.state.log.append_unwind(to);
         self.poison_on_err(appended)?;
         self.sync_log_marker()
     }
