@@ -116,7 +116,7 @@ pub(crate) fn merges_by_itself(writer: &Writer) -> bool {
 
 fn waiting(writer: &Writer, guard: &WriterGuard<'_>) -> Waiting {
     let config = &writer.shared.directory.config;
-    let version = writer.version();
+    let version = writer.read_state();
     let Some(head) = version.head else { return Waiting::default() };
     let boundary = config.step_len.emission_boundary(head, config.reorg_window);
     let waiting = |step| step >= guard.manifest().emitted_to && step < boundary;

@@ -14,7 +14,7 @@ use crate::domain::DomainId;
 use crate::error::Error;
 use crate::memtable::node_key::NodeVersion;
 use crate::memtable::node_table::in_order;
-use crate::memtable::step_table::StepTable;
+use crate::memtable::step_memtable::StepMemtable;
 use crate::progress::Observer;
 use crate::segment::live::LiveSegment;
 use crate::segment::writer::SegmentOutput;
@@ -25,14 +25,14 @@ use crate::write::writer::{MaintenanceGuard, Writer};
 /// Steps that become one segment per domain.
 struct Batch {
     steps: StepRange,
-    tables: Vec<Arc<StepTable>>,
+    tables: Vec<Arc<StepMemtable>>,
 }
 
 /// Small steps go together, so that what a manifest and its syncs cost is shared: up to this many bytes of keys and values.
 const BATCH_BYTES_MAX: u64 = 16 << 20;
 
 /// The batches that the next manifest publishes: all of a run of small steps, or one large step. `ready` is not empty.
-fn batches(ready: &[Arc<StepTable>], boundary: Step, span_max: u64) -> Vec<Batch> {
+fn batches(ready: &[Arc<StepMemtable>], boundary: Step, span_max: u64) -> Vec<Batch> {
     let mut batches = Vec::new();
     let (mut at, mut bytes) = (0, 0);
     while at < ready.len() {
@@ -48,7 +48,7 @@ fn batches(ready: &[Arc<StepTable>], boundary: Step, span_max: u64) -> Vec<Batch
 }
 
 /// The smallest aligned range with as many of the first tables as fit in one.
-fn widest(ready: &[Arc<StepTable>], border: Step, span_max: u64) -> Batch {
+fn widest(ready: &[Arc<StepMemtable>], border: Step, span_max: u64) -> Batch {
     let first = ready[0].step();
     let mut batch = Batch { steps: StepRange::single(first), tables: vec![Arc::clone(&ready[0])] };
     let mut span = 2u64;
@@ -81,10 +81,10 @@ pub(crate) fn emit_ready(
 
 fn emit_all(writer: &Writer, observer: &dyn Observer) -> Result<(), Error> {
     let config = &writer.shared.directory.config;
-    let Some(head) = writer.version().head else { return Ok(()) };
+    let Some(head) = writer.read_state().head else { return Ok(()) };
     let boundary = config.step_len.emission_boundary(head, config.reorg_window);
     loop {
-        let version = writer.version();
+        let version = writer.read_state();
         let ready = version.tables.partition_point(|table| table.step() < boundary);
         if ready == 0 {
             return Ok(());
@@ -114,7 +114,7 @@ fn emit(writer: &Writer, batches: &[Batch], observer: &dyn Observer) -> Result<(
     // could come into a step that is in segments.
     guard.sync_log()?;
     let first_live = guard.first_log_file_needed(emitted_to);
-    let first_block = writer.version().first;
+    let first_block = writer.read_state().first;
     guard.publish(edit, |manifest, version| {
         manifest.emitted_to = emitted_to;
         manifest.emitted_head = last.last_height().or(manifest.emitted_head);

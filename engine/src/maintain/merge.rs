@@ -69,7 +69,7 @@ impl Merge {
     ) -> Result<Option<Self>, Error> {
         let directory = &writer.shared.directory;
         let free = directory.storage.free_space(&directory.path)?;
-        let version = writer.version();
+        let version = writer.read_state();
         let bounds = writer.lock().merge_bounds(span_max);
         let mut next: Option<(DomainId, Planned)> = None;
         let mut left_out = None;

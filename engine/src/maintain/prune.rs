@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::maintain::file_work::FileWork;
 use crate::manifest::SegmentRecord;
 use crate::progress::Observer;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::segment::live::{LiveSegment, entries_of};
 use crate::segment::rewrite::{for_each_entry, rewrite};
 use crate::write::version_edit::VersionEdit;
@@ -45,7 +45,7 @@ pub(crate) fn prune(writer: &Writer, before: BlockNumber, observer: &dyn Observe
 /// Makes the newest block at or below `before` the lowest that is answered, and drops the segments of roots below it.
 /// Returns the block below which versions may go. Holds no version when it returns, so the files are gone.
 fn move_floor(writer: &Writer, before: BlockNumber) -> Result<Option<BlockNumber>, Error> {
-    let version = writer.version();
+    let version = writer.read_state();
     version.check(before)?;
     // Between two blocks the state is that of the lower one, whose root must stay.
     let (floor, _) = version.newest_root(before)?;
@@ -56,7 +56,7 @@ fn move_floor(writer: &Writer, before: BlockNumber) -> Result<Option<BlockNumber
 
 /// The domains by the bytes that pruning them reads.
 fn smallest_first(writer: &Writer, floor: BlockNumber) -> Vec<DomainId> {
-    let version = writer.version();
+    let version = writer.read_state();
     let mut domains: Vec<_> = (0..version.segments.len()).map(|index| DomainId(index as u16)).collect();
     domains.sort_by_key(|domain| {
         let reaching = reaching(&version, *domain, floor);
@@ -67,7 +67,7 @@ fn smallest_first(writer: &Writer, floor: BlockNumber) -> Vec<DomainId> {
 
 fn drop_below(
     writer: &Writer,
-    version: &Version,
+    version: &ReadState,
     floor: BlockNumber,
     kept: Option<BlockNumber>,
 ) -> Result<(), Error> {
@@ -91,7 +91,7 @@ fn prune_domain(
     floor: BlockNumber,
     observer: &dyn Observer,
 ) -> Result<(), Error> {
-    let mut reaching = reaching(&writer.version(), domain, floor);
+    let mut reaching = reaching(&writer.read_state(), domain, floor);
     let _long = work.begin_long();
     // The oldest first: a deletion may go when no older version is left that it hides.
     while !reaching.is_empty() {
@@ -137,7 +137,7 @@ fn prune_segment(
 }
 
 /// The segments that have blocks at or below the floor.
-pub(crate) fn reaching(version: &Version, domain: DomainId, floor: BlockNumber) -> Vec<Arc<LiveSegment>> {
+pub(crate) fn reaching(version: &ReadState, domain: DomainId, floor: BlockNumber) -> Vec<Arc<LiveSegment>> {
     version.domain(domain).iter().filter(|segment| segment.blocks.0 <= floor).cloned().collect()
 }
 

@@ -11,7 +11,7 @@ use crate::maintain::file_work::FileWork;
 use crate::manifest::SegmentRecord;
 use crate::options::DensityRule;
 use crate::progress::Observer;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::segment::live::LiveFile;
 use crate::segment::live::LiveSegment;
 use crate::segment::policy;
@@ -139,13 +139,13 @@ fn build(
 
 fn jobs_now(writer: &Writer, rule: ReindexRule, domain: Option<&str>) -> Result<Vec<Job>, Error> {
     let present = writer.lock().manifest().rule;
-    jobs(&writer.shared.directory, &writer.version(), present, rule, domain)
+    jobs(&writer.shared.directory, &writer.read_state(), present, rule, domain)
 }
 
 /// What reindexing would do where `present` is the rule that the archive keeps.
 pub(crate) fn plan_jobs(
     directory: &Directory,
-    version: &Version,
+    version: &ReadState,
     present: DensityRule,
     rule: ReindexRule,
     domain: Option<&str>,
@@ -155,7 +155,7 @@ pub(crate) fn plan_jobs(
 
 fn jobs(
     directory: &Directory,
-    version: &Version,
+    version: &ReadState,
     present: DensityRule,
     rule: ReindexRule,
     domain: Option<&str>,

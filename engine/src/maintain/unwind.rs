@@ -13,7 +13,7 @@ use crate::domain::{DomainId, RootRow, root_height};
 use crate::error::Error;
 use crate::maintain::file_work::FileWork;
 use crate::progress::Observer;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::segment::live::KvFile;
 use crate::segment::live::LiveSegment;
 use crate::segment::rewrite::rewrite;
@@ -40,7 +40,7 @@ pub(crate) fn unwind(writer: &Writer, to: BlockNumber, observer: &dyn Observer) 
     // Let go of after `version`, which has the files that go.
     let _reserve;
     writer.lock().check_poison()?;
-    let version = writer.version();
+    let version = writer.read_state();
     version.check(to)?;
     // The next block may take any height above the one that remains, so that one decides which steps stay emitted.
     let (to, _) = version.newest_root(to)?;
@@ -60,7 +60,7 @@ pub(crate) fn unwind(writer: &Writer, to: BlockNumber, observer: &dyn Observer) 
 pub(crate) fn take_back_incomplete_steps(writer: &Writer) -> Result<(), Error> {
     let emitted_to = writer.lock().manifest().emitted_to;
     let emitted = writer.shared.directory.config.step_len.first_block(emitted_to);
-    match writer.version().head {
+    match writer.read_state().head {
         Some(head) if head.saturating_add(1) < emitted => unwind(writer, head, &()),
         _ => Ok(()),
     }
@@ -68,7 +68,7 @@ pub(crate) fn take_back_incomplete_steps(writer: &Writer) -> Result<(), Error> {
 
 fn unwind_memory(writer: &Writer, to: BlockNumber) -> Result<(), Error> {
     let mut guard = writer.lock_unpoisoned()?;
-    let version = writer.version();
+    let version = writer.read_state();
     if version.head == Some(to) {
         return Ok(());
     }
@@ -84,7 +84,7 @@ fn unwind_memory(writer: &Writer, to: BlockNumber) -> Result<(), Error> {
 fn unwind_segments(
     writer: &Writer,
     work: &FileWork<'_>,
-    version: &Version,
+    version: &ReadState,
     to: BlockNumber,
     observer: &dyn Observer,
 ) -> Result<(), Error> {
@@ -103,7 +103,7 @@ fn unwind_segments(
     let first_file = log.sequence();
     edit.log = Some(log);
     let gone = |segment: &&Arc<LiveSegment>| segment.record.steps.to() > boundary;
-    edit.removed = writer.version().all_segments().filter(gone).cloned().collect();
+    edit.removed = writer.read_state().all_segments().filter(gone).cloned().collect();
     guard.publish(edit, |manifest, next| {
         manifest.emitted_to = boundary;
         manifest.emitted_head = emitted_head;
@@ -121,7 +121,12 @@ fn unwind_segments(
 }
 
 /// The blocks of step `boundary` up to `to`, from whatever segments have them.
-fn take_blocks(writer: &Writer, version: &Version, boundary: Step, to: BlockNumber) -> Result<Blocks, Error> {
+fn take_blocks(
+    writer: &Writer,
+    version: &ReadState,
+    boundary: Step,
+    to: BlockNumber,
+) -> Result<Blocks, Error> {
     let from = writer.shared.directory.config.step_len.first_block(boundary);
     let mut blocks = Blocks::new();
     // Nodes are not logged: they are made again with the tree.
@@ -178,7 +183,7 @@ fn relog(writer: &Writer, guard: &WriterGuard<'_>, blocks: &Blocks) -> Result<Ne
 }
 
 /// The newest block before a step.
-fn head_before(writer: &Writer, version: &Version, boundary: Step) -> Result<Option<BlockNumber>, Error> {
+fn head_before(writer: &Writer, version: &ReadState, boundary: Step) -> Result<Option<BlockNumber>, Error> {
     let first = writer.shared.directory.config.step_len.first_block(boundary);
     let Some(at) = first.checked_sub(1) else { return Ok(None) };
     let mut newest = None;

@@ -219,7 +219,7 @@ fn verify_log_file(
 
 fn verify_root(storage: &Arc<dyn Storage>, path: &Path, observer: &dyn Observer) -> Result<(), Error> {
     let shared = Shared::open(storage, path)?;
-    let version = shared.version();
+    let version = shared.read_state();
     let Some(head) = version.head else { return Ok(()) };
     let config = &shared.directory.config;
     let tree = build_tree(&version, config, head, None, icecore_hot::Options::default(), observer)?.tree;

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::merkle::parallel::on_threads;
 use crate::options::Config;
 use crate::progress::Observer;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::read::scan::{MergeScan, Scan};
 use crate::segment::live::KvFile;
 
@@ -45,7 +45,7 @@ struct Part<'c> {
 
 /// What the threads share.
 struct Load<'v> {
-    version: &'v Version,
+    version: &'v ReadState,
     at: BlockNumber,
     newer_than: Option<BlockNumber>,
     options: icecore_hot::Options,
@@ -58,7 +58,7 @@ struct Load<'v> {
 /// # Cost
 /// Reads the newest version of every key.
 pub(crate) fn build_tree(
-    version: &Version,
+    version: &ReadState,
     config: &Config,
     at: BlockNumber,
     newer_than: Option<BlockNumber>,
@@ -82,7 +82,7 @@ pub(crate) fn build_tree(
 }
 
 /// The keys that a scan of a whole domain passes, those of several tables and segments counted as often.
-fn keys_to_pass(version: &Version, domain: DomainId, at: BlockNumber) -> Result<u64, Error> {
+fn keys_to_pass(version: &ReadState, domain: DomainId, at: BlockNumber) -> Result<u64, Error> {
     let mut keys = version.memory_up_to(at)?.iter().map(|table| table.keys(domain).len() as u64).sum();
     for segment in version.domain(domain).iter().filter(|segment| segment.blocks.0 <= at) {
         keys += segment.summary()?.keys;
@@ -92,7 +92,7 @@ fn keys_to_pass(version: &Version, domain: DomainId, at: BlockNumber) -> Result<
 
 /// Cuts the keys of every domain into parts.
 fn parts<'c>(
-    version: &Version,
+    version: &ReadState,
     config: &'c Config,
     at: BlockNumber,
     threads: usize,
@@ -112,7 +112,7 @@ fn parts<'c>(
 
 /// Keys that cut a domain into parts of about one size.
 fn boundaries(
-    version: &Version,
+    version: &ReadState,
     domain: DomainId,
     at: BlockNumber,
     threads: usize,

@@ -14,11 +14,11 @@ use icecore_segments::step::BlockNumber;
 use crate::domain::DomainId;
 use crate::error::Error;
 use crate::memtable::node_key::{NodeKey, NodeValue, NodeVersion, ROW_SPACING, encode_preimage};
-use crate::memtable::step_table::StepTable;
+use crate::memtable::step_memtable::StepMemtable;
 use crate::merkle::build::{Built, build_tree};
 use crate::options::Config;
 use crate::progress::Observer;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::stats::Counters;
 use crate::wal::ChangeRef;
 
@@ -158,7 +158,7 @@ impl LiveTree {
     /// [`Error::RootMismatch`] when the state does not have the root that was recorded for it: writing on would spread
     /// the damage.
     pub(crate) fn build(
-        version: &Version,
+        version: &ReadState,
         config: &Config,
         parallelism: Parallelism,
         observer: &dyn Observer,
@@ -177,7 +177,7 @@ impl LiveTree {
     }
 
     fn of_state(
-        version: &Version,
+        version: &ReadState,
         config: &Config,
         base: BlockNumber,
         options: icecore_hot::Options,
@@ -203,13 +203,13 @@ impl LiveTree {
     /// Applies the blocks in memory, all above `base`, to the tree, that of `base`, and gives the tables their nodes.
     fn replay(
         &mut self,
-        version: &Version,
+        version: &ReadState,
         config: &Config,
         base: Option<BlockNumber>,
         observer: &dyn Observer,
     ) -> Result<(), Error> {
         let mut previous = base;
-        let mut made: Vec<(&StepTable, Vec<NodeVersion>)> = Vec::new();
+        let mut made: Vec<(&StepMemtable, Vec<NodeVersion>)> = Vec::new();
         observer.begin("apply the blocks in memory", None);
         for table in &version.tables {
             table.for_each_block(config, |height, recorded, changes| {

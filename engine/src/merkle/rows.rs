@@ -19,7 +19,7 @@ use crate::merkle::leaves::{Asked, Leaves, Paths, ProofCost, ProofSource};
 use crate::merkle::parallel::in_runs;
 use crate::merkle::span::Span;
 use crate::options::Config;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::read::scan::{MergeScan, Scan};
 use crate::segment::live::{LiveSegment, OpenFile};
 use crate::stats::Counters;
@@ -32,7 +32,7 @@ const RUNS_PER_WORKER: usize = 4;
 
 /// The rows of one snapshot.
 pub(crate) struct Rows<'v> {
-    version: &'v Version,
+    version: &'v ReadState,
     config: &'v Config,
     counters: &'v Counters,
     at: BlockNumber,
@@ -58,7 +58,7 @@ struct LeafPreimage {
 impl<'v> Rows<'v> {
     /// The rows of the block whose state is that at `at`; `None` when it is no snapshot, or its nodes are not there yet.
     pub(crate) fn of(
-        version: &'v Version,
+        version: &'v ReadState,
         config: &'v Config,
         counters: &'v Counters,
         at: BlockNumber,

@@ -9,13 +9,13 @@ use crate::memtable::node_key::{NodeKey, decode_preimage};
 use crate::merkle::build::build_tree;
 use crate::merkle::leaves::{Asked, Leaves, Paths, ProofCost, ProofSource};
 use crate::options::Config;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::read::scan::{MergeScan, Scan};
 use crate::stats::Counters;
 
 /// The state at a block.
 pub(crate) struct StateAt<'v> {
-    pub(crate) version: &'v Version,
+    pub(crate) version: &'v ReadState,
     pub(crate) config: &'v Config,
     pub(crate) counters: &'v Counters,
     pub(crate) at: BlockNumber,

@@ -1,6 +1,6 @@
 //! Files of live segments: held from the moment a manifest names them, opened when they are first read.
 //!
-//! A reader pins a [`Version`](crate::read::read_state::Version), a version pins its segments, a segment pins its three files.
+//! A reader pins a [`ReadState`](crate::read::read_state::ReadState), which pins its segments, a segment pins its three files.
 //! When a change replaces a file, the file is marked obsolete and removed by whoever lets go of it last, as long as the
 //! writer that marked it is there; after that, by the next writer.
 //!

@@ -11,7 +11,7 @@ impl Writer {
     /// Checks that a block at `height` may follow.
     pub(crate) fn check_rising(&self, height: BlockNumber) -> Result<(), Error> {
         self.lock().check_poison()?;
-        match self.version().head {
+        match self.read_state().head {
             Some(head) if height <= head => Err(Error::NotRising { head, got: height }),
             _ => Ok(()),
         }
@@ -25,7 +25,7 @@ impl Writer {
     /// `changes` are ordered by domain, then key, each key once.
     pub(crate) fn commit(&self, height: BlockNumber, changes: &[ChangeRef<'_>]) -> Result<Root, Error> {
         let mut guard = self.lock_unpoisoned()?;
-        let version = self.version();
+        let version = self.read_state();
         if let Some(head) = version.head.filter(|head| height <= *head) {
             return Err(Error::NotRising { head, got: height });
         }

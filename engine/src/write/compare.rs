@@ -10,7 +10,7 @@ use icecore_segments::step::BlockNumber;
 use crate::domain::{DomainId, RootRow, root_key};
 use crate::error::Error;
 use crate::memtable::Found;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::segment::live::LiveSegment;
 use crate::wal::{ChangeRef, digest};
 use crate::write::writer::Writer;
@@ -70,7 +70,7 @@ impl Writer {
         changes: &[ChangeRef<'_>],
     ) -> Result<Comparison, Error> {
         let pruned_before = self.lock().manifest().pruned_before;
-        let version = self.version();
+        let version = self.read_state();
         match version.range() {
             Some((first, head)) if first <= height && height <= head => {}
             _ => return Ok(Comparison::NotHeld),
@@ -96,7 +96,7 @@ impl Writer {
         }
     }
 
-    fn root_row(&self, version: &Version, height: BlockNumber) -> Result<Option<RootRow>, Error> {
+    fn root_row(&self, version: &ReadState, height: BlockNumber) -> Result<Option<RootRow>, Error> {
         let tally = self.shared.counters.mine();
         let found = version.find(DomainId::ROOTS, &root_key(height), height, tally)?;
         let Some(((_, Some(value)), _)) = found else { return Ok(None) };
@@ -106,7 +106,7 @@ impl Writer {
     /// What the archive has at `height` for the key of `change`, where that is something else.
     fn held_otherwise(
         &self,
-        version: &Version,
+        version: &ReadState,
         height: BlockNumber,
         change: &ChangeRef<'_>,
         is_floor: bool,
@@ -128,7 +128,7 @@ impl Writer {
     /// The first version of block `height` whose key is not among `changes`.
     fn not_given(
         &self,
-        version: &Version,
+        version: &ReadState,
         height: BlockNumber,
         changes: &[ChangeRef<'_>],
     ) -> Result<Option<Difference>, Error> {
@@ -153,7 +153,7 @@ impl Writer {
 
 /// The first key, among those that `wanted` takes, that block `height` wrote or deleted.
 fn first_of_block(
-    version: &Version,
+    version: &ReadState,
     domain: DomainId,
     height: BlockNumber,
     wanted: impl Fn(&[u8]) -> bool,

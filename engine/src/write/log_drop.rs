@@ -16,7 +16,7 @@ use icecore_segments::step::{BlockNumber, Step};
 use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::merkle::build::build_tree;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::segment::live::LiveSegment;
 use crate::storage::copy_file;
 use crate::storage::directory::Directory;
@@ -148,7 +148,7 @@ fn continues_segments(
     let Some(block) = block else { return Ok(true) };
     let hold = |record| Arc::new(LiveSegment::hold(directory, record, &mut |_| {}));
     let mut version =
-        Version::of_segments(&directory.config, manifest, manifest.segments.iter().cloned().map(hold));
+        ReadState::of_segments(&directory.config, manifest, manifest.segments.iter().cloned().map(hold));
     let changes: Vec<_> = block.changes.iter().map(ChangeRef::from).collect();
     version.add_block(&directory.config, block.height, &block.root, digest(&changes), &changes);
     let options = icecore_hot::Options::default();

@@ -20,7 +20,7 @@ use rayon::prelude::*;
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentRecord, had_content};
 use crate::options::{ArchiveId, Config, DensityRule, LogDamage, OpenOptions};
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::read::shared::Shared;
 use crate::segment::live::{FileView, LiveFile, LiveSegment};
 use crate::segment::writer::{rebuild_filter, rebuild_index};
@@ -111,7 +111,7 @@ pub(crate) fn open_for_writing(
 
 /// What the manifest names, opened and replayed.
 struct Loaded {
-    version: Version,
+    version: ReadState,
     files: VecDeque<LogFile>,
     /// Where the last log file ends.
     log_end: Position,
@@ -131,7 +131,7 @@ fn load(
         // Checking accessors waits for the first and the last page of each.
         Parallelism::Rayon => records.par_iter().map(hold).collect::<Result<_, _>>()?,
     };
-    let mut version = Version::of_segments(&directory.config, manifest, segments);
+    let mut version = ReadState::of_segments(&directory.config, manifest, segments);
     let (mut files, mut heights) = (VecDeque::new(), manifest.heights());
     for sequence in manifest.wal_first..manifest.wal_last {
         let tail = Tail::Sealed;
@@ -155,7 +155,7 @@ fn load(
 fn replay_file(
     directory: &Directory,
     manifest: &Manifest,
-    version: &mut Version,
+    version: &mut ReadState,
     heights: &mut Heights,
     sequence: u64,
     tail: Tail,
@@ -224,7 +224,7 @@ fn needs_rebuild<T: FileView>(accessor: &LiveFile<T>) -> Result<bool, Error> {
 ///
 /// Files of segments stay as long as a `.kv` that it names is missing or is another one: it may be an older manifest, and they
 /// those of the right one.
-fn remove_garbage(directory: &Directory, manifest: &Manifest, version: &Version) -> Result<(), Error> {
+fn remove_garbage(directory: &Directory, manifest: &Manifest, version: &ReadState) -> Result<(), Error> {
     let is_of_segment =
         |path: &PathBuf| path.extension().is_some_and(|kind| Kind::ALL.iter().any(|k| kind == k.extension()));
     let mut garbage = find_garbage(directory, manifest)?;

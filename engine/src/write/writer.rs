@@ -21,7 +21,7 @@ use crate::manifest::Manifest;
 use crate::merkle::live_tree::LiveTree;
 use crate::options::{Durability, OpenOptions};
 use crate::progress::Observer;
-use crate::read::read_state::{Version, by_domain};
+use crate::read::read_state::{ReadState, by_domain};
 use crate::read::shared::Shared;
 use crate::segment::merge_plan::{Bounds, pieces, surplus};
 use crate::segment::policy::NewSegment;
@@ -104,8 +104,8 @@ impl Writer {
     }
 
     /// What readers of this process see now.
-    pub(crate) fn version(&self) -> Arc<Version> {
-        self.shared.version()
+    pub(crate) fn read_state(&self) -> Arc<ReadState> {
+        self.shared.read_state()
     }
 
     /// Locks the state.
@@ -135,7 +135,7 @@ impl Writer {
 
     /// Records how maintenance went, and returns it.
     pub(crate) fn recorded<T>(&self, task: MaintenanceTask, outcome: Result<T, Error>) -> Result<T, Error> {
-        self.shared.failures.record(task, self.version().head, &outcome);
+        self.shared.failures.record(task, self.read_state().head, &outcome);
         outcome
     }
 
@@ -175,7 +175,7 @@ impl Writer {
         steps: StepRange,
         entries: u64,
     ) -> Result<SegmentOptions, Error> {
-        let (rule, version) = (self.lock().manifest().rule, self.version());
+        let (rule, version) = (self.lock().manifest().rule, self.read_state());
         let new = NewSegment { domain, steps, entries };
         let config = &self.shared.directory.config;
         let parallelism = self.options.file_parallelism();
@@ -273,7 +273,7 @@ impl WriterGuard<'_> {
     /// From now on no merge touches steps before this one. Returns what held before.
     pub(crate) fn merge_only_from(&mut self, step: Step) -> Step {
         let before = std::mem::replace(&mut self.state.merging_from, step);
-        let version = self.writer.version();
+        let version = self.writer.read_state();
         self.count_backlog(&version);
         // Commits wait for merges only as far as merging can go on.
         self.writer.changed.notify_all();
@@ -290,7 +290,7 @@ impl WriterGuard<'_> {
         self.state.total_backlog
     }
 
-    fn count_backlog(&mut self, version: &Version) {
+    fn count_backlog(&mut self, version: &ReadState) {
         let bounds = self.merge_bounds(self.writer.options.merge_span_max);
         let surplus =
             |bounds| version.segments.iter().map(move |segments| surplus(&pieces(segments), bounds));
@@ -306,7 +306,7 @@ impl WriterGuard<'_> {
         if self.state.tree.is_none() {
             let (config, options) = (&self.writer.shared.directory.config, &self.writer.options);
             let observer = Arc::clone(&self.state.observer);
-            let tree = LiveTree::build(&self.writer.version(), config, options.parallelism, &*observer)?;
+            let tree = LiveTree::build(&self.writer.read_state(), config, options.parallelism, &*observer)?;
             self.state.tree = Some(tree);
         }
         Ok(self.state.tree.as_mut().expect("the tree was just built"))
@@ -353,7 +353,7 @@ impl WriterGuard<'_> {
         root: Root,
         changes: &[ChangeRef<'_>],
     ) -> Result<Checksum, Error> {
-        assert!(self.writer.version().head < Some(height), "W5: a block is above the newest one");
+        assert!(self.writer.read_state().head < Some(height), "W5: a block is above the newest one");
         let step = self.writer.shared.directory.config.step_len.step_of(height);
         assert!(
             step >= self.manifest().emitted_to,
@@ -374,7 +374,7 @@ impl WriterGuard<'_> {
 
     /// Appends an unwinding to block `to`. It is durable when this returns, and readers know that it is.
     pub(crate) fn log_unwind(&mut self, to: BlockNumber) -> Result<(), Error> {
-        assert!(Some(to) < self.writer.version().head, "W5: an unwinding goes below the newest block");
+        assert!(Some(to) < self.writer.read_state().head, "W5: an unwinding goes below the newest block");
         let appended = self.state.log.append_unwind(to);
         self.poison_on_err(appended)?;
         self.sync_log_marker()
@@ -419,7 +419,7 @@ impl WriterGuard<'_> {
 /// What is published.
 impl WriterGuard<'_> {
     /// Lets readers see `next`, and whoever waits look again.
-    pub(crate) fn install(&mut self, next: Version) {
+    pub(crate) fn install(&mut self, next: ReadState) {
         let emitted_to = self.manifest().emitted_to;
         let first_in_memory = next.tables.first().map(|table| table.step());
         assert!(first_in_memory.is_none_or(|step| step >= emitted_to), "E3: emitted steps are in no table");
@@ -427,7 +427,7 @@ impl WriterGuard<'_> {
         self.writer.changed.notify_all();
     }
 
-    /// Publishes a change of files: the manifest on disk first, then the version that readers get. `adjust` says what the
+    /// Publishes a change of files: the manifest on disk first, then the state that readers get. `adjust` says what the
     /// change means beyond the list of segments.
     ///
     /// Files of segments that the new manifest does not name go when their last reader lets go (E2), those of the log before
@@ -440,11 +440,11 @@ impl WriterGuard<'_> {
     pub(crate) fn publish(
         &mut self,
         mut edit: VersionEdit,
-        adjust: impl FnOnce(&mut Manifest, &mut Version),
+        adjust: impl FnOnce(&mut Manifest, &mut ReadState),
     ) -> Result<(), Error> {
         self.check_poison()?;
         let directory = &self.writer.shared.directory;
-        let mut version = (*self.writer.version()).clone();
+        let mut version = (*self.writer.read_state()).clone();
         let mut manifest = self.manifest().clone();
         let kept = version
             .all_segments()
