@@ -22,7 +22,7 @@
 //! # The life of a block
 //!
 //! ```text
-//! BlockWriter (block) -> HotTree gives the root -> Log, synced -> StepTable, readable
+//! BlockWriter (block) -> HotTree gives the root -> Log, synced -> StepMemtable, readable
 //!                                                    | the step is complete and has left the reorg window
 //!                        emission: .kv + .bt + .kvei, published by one manifest; log trimmed
 //!                                                    | background
