@@ -500,7 +500,8 @@ fn methods_stand_in_the_folder_of_their_type() {
                 source.shipped().map(|(number, line)| (number, line.code.as_str())).collect();
             for (at, (number, _)) in code.iter().enumerate().filter(|(_, (_, code))| code.starts_with("impl"))
             {
-                let header: String = code[at..].iter().take(12).map(|(_, code)| format!("{code} ")).collect();
+                let header: Vec<&str> = code[at..].iter().take(12).map(|(_, code)| code.as_ref()).collect();
+                let header = header.join(" ");
                 let Some(name) = inherent_type(&header) else { continue };
                 let folder = folder_of(&source.path);
                 if defined.get(&name).is_none_or(|folders| folders.contains(folder)) {
