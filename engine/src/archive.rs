@@ -17,10 +17,9 @@ use crate::maintain::emission::emit_ready;
 use crate::maintain::file_work::merge_all;
 use crate::maintain::merge::MergeOptions;
 use crate::maintain::prune::prune;
-use crate::maintain::reindex::{ReindexPlan, ReindexRule, reindex};
+use crate::maintain::reindex::{ReindexPlan, ReindexRule, keep_rule, reindex};
 use crate::maintain::unwind::{take_back_incomplete_steps, unwind};
-use crate::options::DensityRule;
-use crate::options::{Maintenance, OpenOptions, Options};
+use crate::options::{DensityRule, Maintenance, OpenOptions, Options};
 use crate::progress::Observer;
 use crate::read::history::History;
 use crate::reader::Reader;
@@ -244,6 +243,15 @@ impl Archive {
     /// The rule that shapes new segments and those that age.
     pub fn density_rule(&self) -> DensityRule {
         self.writer.lock().manifest().rule
+    }
+
+    /// Makes `rule` the one that shapes new segments and those that age. Writes a manifest and touches no segment:
+    /// maintenance brings old ones in line by and by, [`Archive::reindex`] at once.
+    ///
+    /// # Durability
+    /// When this returns the rule survives a power loss.
+    pub fn set_density_rule(&self, rule: DensityRule) -> Result<(), Error> {
+        keep_rule(&self.writer, rule)
     }
 
     /// Forgets the versions that no block at or above `before` can see. The state at `before` stays whole.

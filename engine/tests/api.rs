@@ -5,7 +5,8 @@
 use std::thread;
 
 use icecore::{
-    Archive, Change, Domain, Durability, Entry, Error, ErrorKind, Maintenance, OpenOptions, Options, Scan,
+    Archive, Change, Density, DensityRule, Domain, Durability, Entry, Error, ErrorKind, Maintenance,
+    OpenOptions, Options, Scan,
 };
 
 fn options() -> Options {
@@ -135,6 +136,39 @@ fn keys_of_several_domains_are_answered_in_their_order() {
     }
     assert_eq!(found.iter().flatten().count(), 300 + 466);
     assert!(view.multi_get_across(&[("kv", &b"short"[..])]).is_err());
+}
+
+#[test]
+fn the_density_is_chosen_at_creation_and_changed_without_a_reindex() {
+    let dir = tempfile::tempdir().unwrap();
+    let fixed = |m| DensityRule::Fixed(Density::new(m).unwrap());
+    let path = dir.path().join("a.ice");
+    let options = options().density(fixed(32)).blocks_per_step(16).reorg_window(0);
+    let emit_only = OpenOptions::new().maintenance(Maintenance::EmitOnly);
+    let archive = Archive::create_with(&path, options, emit_only).unwrap();
+    assert_eq!(archive.density_rule(), fixed(32));
+    let blocks = |archive: &Archive, heights: std::ops::Range<u64>| {
+        for height in heights {
+            let mut block = archive.begin(height).unwrap();
+            block.put("kv", &key(height), b"value").unwrap();
+            block.commit().unwrap();
+        }
+        archive.emit().unwrap();
+    };
+    let densities = |archive: &Archive| {
+        let segments = archive.reader().segments();
+        segments.iter().filter(|segment| segment.domain == "kv").map(|segment| segment.m).collect::<Vec<_>>()
+    };
+    blocks(&archive, 0..17);
+    assert_eq!(densities(&archive), [32]);
+    let files = archive.reader().segments();
+    archive.set_density_rule(fixed(64)).unwrap();
+    assert_eq!(archive.reader().segments(), files, "no file was touched");
+    archive.close().unwrap();
+    let archive = Archive::open(&path, emit_only).unwrap();
+    assert_eq!(archive.density_rule(), fixed(64));
+    blocks(&archive, 17..33);
+    assert_eq!(densities(&archive), [32, 64]);
 }
 
 #[test]

@@ -55,6 +55,15 @@ struct Job {
     filter_bits: FilterBits,
 }
 
+/// Makes `rule` the one that shapes segments from now on. Touches no file but the manifest.
+pub(crate) fn keep_rule(writer: &Writer, rule: DensityRule) -> Result<(), Error> {
+    let mut guard = writer.lock();
+    if guard.manifest().rule == rule {
+        return Ok(());
+    }
+    guard.publish(VersionEdit::default(), |manifest, _| manifest.rule = rule)
+}
+
 pub(crate) fn reindex(
     writer: &Writer,
     rule: ReindexRule,
@@ -66,11 +75,8 @@ pub(crate) fn reindex(
     let _long = work.begin_long();
     // Before the rule is kept: one that cannot be met, or for no domain, changes nothing.
     let jobs = jobs_now(writer, rule, domain)?;
-    if let ReindexRule::Rule(kept) = rule {
-        let mut guard = writer.lock();
-        if guard.manifest().rule != kept {
-            guard.publish(VersionEdit::default(), |manifest, _| manifest.rule = kept)?;
-        }
+    if let ReindexRule::Rule(rule) = rule {
+        keep_rule(writer, rule)?;
     }
     let mut done = Vec::new();
     for job in jobs {
