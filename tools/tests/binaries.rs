@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use icecore::{Archive, Maintenance, OpenOptions, Options};
-use icecore_tools::usage::Conditions;
+use icecore_tools::machine::Conditions;
 use icecore_tools::workload::storage::StorageEntries;
 use serde_json::Value;
 
@@ -37,7 +37,8 @@ fn run(binary: &str, arguments: &[&str]) -> Output {
 
 /// The tables of a text: heads and lines of cells. A table begins with its heads and ends with an empty line.
 fn tables(text: &str) -> Vec<Vec<Vec<String>>> {
-    let blocks = text.split("\n\n").filter(|block| block.starts_with("file ") && block.contains("  /floor"));
+    let blocks =
+        text.split("\n\n").filter(|block| block.starts_with("file ") && block.contains("  /baseline"));
     let cells = |line: &str| {
         line.split("  ").map(|cell| cell.trim().to_owned()).filter(|cell| !cell.is_empty()).collect()
     };
@@ -51,17 +52,17 @@ fn tables_of_page(page: &str) -> Vec<Vec<Vec<String>>> {
         cells.split("<td>").skip(1).map(|cell| cell.split("</td>").next().unwrap().to_owned()).collect()
     };
     let tables = page.split("<table>").skip(1).map(|table| table.split("</table>").next().unwrap());
-    let tables = tables.filter(|table| table.contains("/floor"));
+    let tables = tables.filter(|table| table.contains("/baseline"));
     tables.map(|table| table.split("<tr>").skip(1).map(cells).collect()).collect()
 }
 
-/// Every `/floor` is the p50 of its line over the floor beside it, as far as the digits tell. Returns how many were compared.
+/// Every `/baseline` is the p50 of its line over the baseline beside it, as far as the digits tell. Returns how many were compared.
 fn check_ratios(tables: &[Vec<Vec<String>>]) -> usize {
     let mut compared = 0;
     for table in tables {
         let place = |name: &str| table[0].iter().position(|head| head == name);
-        let ratio = place("/floor").unwrap();
-        assert_eq!(table[0][ratio - 1], "floor us", "the floor stands beside the ratio");
+        let ratio = place("/baseline").unwrap();
+        assert_eq!(table[0][ratio - 1], "baseline us", "the baseline stands beside the ratio");
         let p50 = place("cold us").or(place("p50")).unwrap();
         for line in table[1..].iter().filter(|line| line[ratio] != "-") {
             let number = |place: usize| line[place].parse::<f64>().unwrap();
@@ -151,10 +152,10 @@ fn the_probe_measures_an_archive_and_leaves_it_as_it_was() {
             };
             assert!(faults.as_f64().unwrap() <= most, "{mode}: {lookups}");
             assert!(lookups["time_ns"]["p50"].as_u64().is_some() && lookups["value"]["time_ns"].is_object());
-            let (ratio, floor) =
-                (lookups["floor_ratio"].as_f64().unwrap(), lookups["floor_ns"].as_f64().unwrap());
+            let (ratio, baseline) =
+                (lookups["baseline_ratio"].as_f64().unwrap(), lookups["baseline_ns"].as_f64().unwrap());
             let p50 = lookups["time_ns"]["p50"].as_f64().unwrap();
-            assert!((ratio - p50 / floor).abs() < 1e-9, "{lookups}");
+            assert!((ratio - p50 / baseline).abs() < 1e-9, "{lookups}");
         }
     }
     let modes = |report: &Value| -> Vec<String> {
@@ -206,7 +207,7 @@ fn the_probe_measures_nothing_but_the_modes_it_was_given() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     for file in report["files"].as_array().unwrap() {
         assert!(
-            file["floor"]["cold_touch_ns"].is_null() && file["floor"]["warm_read_ns"].is_object(),
+            file["baseline"]["cold_touch_ns"].is_null() && file["baseline"]["warm_read_ns"].is_object(),
             "{file}"
         );
         assert!(
@@ -274,7 +275,7 @@ fn the_figures_of_a_small_dataset_have_names_units_and_goals() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["conditions"]["entries"], 20_000);
     check_provenance(&report["run"], "files --entries 20000");
-    assert!(report["conditions"]["disk_floor"]["cold_touch_ns"]["p50"].as_u64().unwrap() > 0);
+    assert!(report["conditions"]["disk_baseline"]["cold_touch_ns"]["p50"].as_u64().unwrap() > 0);
     let figures = report["figures"].as_array().unwrap();
     assert!(figures.len() > 40, "{} figures", figures.len());
     for figure in figures {

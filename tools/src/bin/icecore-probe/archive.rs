@@ -14,11 +14,11 @@ use icecore::storage::os::OsStorage;
 use icecore::storage::{Access, Storage};
 use icecore::{Reader, SegmentInfo};
 use icecore_segments::Segment;
-use icecore_tools::evict::PAGE_SIZE;
-use icecore_tools::floor::clock_cost;
-use icecore_tools::lookup::{Ask, Mode};
-use icecore_tools::spread::Spread;
-use icecore_tools::usage::thread_faults;
+use icecore_tools::measure::baseline::clock_cost;
+use icecore_tools::measure::evict::PAGE_SIZE;
+use icecore_tools::measure::faults::thread_faults;
+use icecore_tools::measure::histogram::Histogram;
+use icecore_tools::measure::lookup::{Ask, Mode};
 use icecore_tools::workload::SplitMix64;
 
 use crate::measure::{EACH_SHARE, Plan, WARM_FACTOR};
@@ -147,7 +147,7 @@ impl Probed {
             black_box(fs::read(path)?);
         }
         for path in self.files(evicted) {
-            plan.means.evict(&path)?;
+            plan.method.evict(&path)?;
         }
         Ok(Reader::open(&self.dir)?)
     }
@@ -220,9 +220,9 @@ impl Probed {
 pub(crate) struct Measured {
     clock_ns: u64,
     pub(crate) found: u64,
-    pub(crate) time: Spread,
-    pub(crate) waits: Spread,
-    pub(crate) pages: Spread,
+    pub(crate) time: Histogram,
+    pub(crate) waits: Histogram,
+    pub(crate) pages: Histogram,
 }
 
 impl Measured {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use icecore_tools::lookup::Mode;
+use icecore_tools::measure::lookup::Mode;
 
 use crate::report::{Asked, FileReport, ModeReport, Report, archive_lines, columns, micros, mode_columns};
 
@@ -26,14 +26,14 @@ pub(crate) fn page(report: &Report) -> String {
     table(&mut body, report.files.iter().map(columns).collect());
     body.push_str(
         "<p class=\"note\">Cold: accessors in memory, the .kv evicted. Evicted: nothing in memory before each lookup. \
-         Floor: p50 of one touch of a random 4 KiB page of the same evicted file, in turn with the lookups. Faults: how often a lookup waited for the disk.</p>\n",
+         Baseline: p50 of one touch of a random 4 KiB page of the same evicted file, in turn with the lookups. Faults: how often a lookup waited for the disk.</p>\n",
     );
     body.push_str("<h2>Latency</h2>\n<p class=\"note\">The share of lookups that took no longer. Time on a logarithmic scale.</p>\n");
     for file in &report.files {
         drawing(&mut body, file);
     }
     body.push_str(
-        "<h2>Every mode</h2>\n<p class=\"note\">Floor: p50 of what the lookups of that line are compared with, one touch of a \
+        "<h2>Every mode</h2>\n<p class=\"note\">Baseline: p50 of what the lookups of that line are compared with, one touch of a \
          random page of the evicted file, warm one dependent read from memory.</p>\n",
     );
     let lines = report.files.iter().flat_map(|file| file.lookups.iter().map(|mode| mode_columns(file, mode)));
@@ -98,18 +98,18 @@ fn line(mode: &ModeReport) -> Line<'_> {
     Line { name: format!("{name}{kind}"), class: format!("{class}{dash}"), p50, curve: &mode.curve }
 }
 
-/// The floor that is drawn, and what it is: that of the first cold mode, as the table has it.
-fn floor(file: &FileReport) -> (u64, &'static str) {
+/// The baseline that is drawn, and what it is: that of the first cold mode, as the table has it.
+fn baseline(file: &FileReport) -> (u64, &'static str) {
     let cold = file.lookups.iter().find(|lookups| lookups.mode != Mode::Warm);
     let name = if cold.is_some() { "one random touch" } else { "one dependent read from memory" };
-    (cold.or(file.lookups.first()).map_or(1, |lookups| lookups.floor_ns.max(1)), name)
+    (cold.or(file.lookups.first()).map_or(1, |lookups| lookups.baseline_ns.max(1)), name)
 }
 
-/// The distributions of one file at one density, and a mark where the disk's floor lies.
+/// The distributions of one file at one density, and a mark where the disk's baseline lies.
 fn drawing(out: &mut String, file: &FileReport) {
     let lines: Vec<Line<'_>> = file.lookups.iter().map(line).collect();
-    let (floor, of_floor) = floor(file);
-    let times = lines.iter().flat_map(|line| line.curve).map(|point| point.0.max(1)).chain([floor]);
+    let (baseline, of_baseline) = baseline(file);
+    let times = lines.iter().flat_map(|line| line.curve).map(|point| point.0.max(1)).chain([baseline]);
     let (low, high) = times.fold((u64::MAX, 1), |(low, high), time| (low.min(time), high.max(time)));
     let scale = Scale::new(low, high);
     push(
@@ -127,13 +127,13 @@ fn drawing(out: &mut String, file: &FileReport) {
         ),
     );
     axes(out, &scale);
-    let x = scale.x(floor);
+    let x = scale.x(baseline);
     push(
         out,
         format_args!(
-            "<line class=\"floor\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"><title>floor, {of_floor}: p50 {} us</title></line>\n",
+            "<line class=\"baseline\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"><title>baseline, {of_baseline}: p50 {} us</title></line>\n",
             HEIGHT - BOTTOM,
-            micros(floor)
+            micros(baseline)
         ),
     );
     for line in &lines {
@@ -163,8 +163,8 @@ fn drawing(out: &mut String, file: &FileReport) {
     push(
         out,
         format_args!(
-            "<li><i class=\"floor\"></i>floor, {of_floor}: p50 {} us</li>\n</ul>\n</figure>\n",
-            micros(floor)
+            "<li><i class=\"baseline\"></i>baseline, {of_baseline}: p50 {} us</li>\n</ul>\n</figure>\n",
+            micros(baseline)
         ),
     );
 }

@@ -1,4 +1,4 @@
-//! Measures one segment: its floor once, then each density in each mode.
+//! Measures one segment: its baseline once, then each density in each mode.
 
 use std::error::Error;
 use std::fs;
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use icecore_index::Density;
 use icecore_segments::SegmentSummary;
-use icecore_tools::build::{SegmentFiles, build_filter, build_index};
-use icecore_tools::evict::Means;
-use icecore_tools::floor::{self, Floor, FloorOptions};
-use icecore_tools::lookup::{Ask, Ladder, Mode, Series, measure, measure_beside_floor};
-use icecore_tools::spread::Summary;
+use icecore_tools::measure::baseline::{self, Baseline, BaselineOptions};
+use icecore_tools::measure::build::{SegmentFiles, build_filter, build_index};
+use icecore_tools::measure::evict::EvictMethod;
+use icecore_tools::measure::histogram::Summary;
+use icecore_tools::measure::lookup::{Ask, Ladder, Mode, Series, measure, measure_beside_baseline};
 
 use crate::progress::Progress;
 use crate::report::{Asked, FileReport, ModeReport};
@@ -23,7 +23,7 @@ pub(crate) const EACH_SHARE: usize = 10;
 /// How many keys are asked for warm, in keys asked for cold.
 pub(crate) const WARM_FACTOR: usize = 10;
 
-/// In how many rounds lookups and touches of the floor take turns.
+/// In how many rounds lookups and touches of the baseline take turns.
 const ROUNDS: usize = 10;
 
 /// What is measured of every segment.
@@ -35,7 +35,7 @@ pub(crate) struct Plan {
     /// How many read an archive at once.
     pub(crate) threads: usize,
     pub(crate) seed: u64,
-    pub(crate) means: Means,
+    pub(crate) method: EvictMethod,
     /// Where accessors are built.
     pub(crate) temp: PathBuf,
 }
@@ -46,17 +46,17 @@ impl Plan {
         if self.misses { 2 } else { 1 }
     }
 
-    /// How many measurements [`file()`] takes: keys and floor, the densities, and for each its modes.
+    /// How many measurements [`file()`] takes: keys and baseline, the densities, and for each its modes.
     pub(crate) fn measurements(&self) -> usize {
         2 + self.densities.len() * (1 + self.modes.len() * self.kinds())
     }
 
-    /// The floors that the modes are compared with. Only those: a warm measurement evicts nothing.
-    fn floors(&self) -> FloorOptions {
-        let all = FloorOptions { touches: self.keys, seed: self.seed, ..FloorOptions::default() };
+    /// The baselines that the modes are compared with. Only those: a warm measurement evicts nothing.
+    fn baselines(&self) -> BaselineOptions {
+        let all = BaselineOptions { touches: self.keys, seed: self.seed, ..BaselineOptions::default() };
         let is_cold = self.modes.iter().any(|mode| *mode != Mode::Warm);
-        let cold = if is_cold { all } else { FloorOptions { touches: 0, deep_reads: 0, ..all } };
-        if self.modes.contains(&Mode::Warm) { cold } else { FloorOptions { warm_reads: 0, ..cold } }
+        let cold = if is_cold { all } else { BaselineOptions { touches: 0, deep_reads: 0, ..all } };
+        if self.modes.contains(&Mode::Warm) { cold } else { BaselineOptions { warm_reads: 0, ..cold } }
     }
 }
 
@@ -83,8 +83,9 @@ pub(crate) fn file(
         return Ok(Vec::new());
     }
     let asks = progress.measure(format!("{name}: keys"), || asks(&own, plan))?;
-    let floor =
-        progress.measure(format!("{name}: floor"), || floor::measure(&own.kv, plan.means, &plan.floors()))?;
+    let baseline = progress.measure(format!("{name}: baseline"), || {
+        baseline::measure(&own.kv, plan.method, &plan.baselines())
+    })?;
     let mut reports = Vec::new();
     for &m in &plan.densities {
         let is_own = m == own_m;
@@ -107,13 +108,13 @@ pub(crate) fn file(
             index_bytes,
             index_bytes_per_key: per_key(index_bytes, &summary),
             is_index_built: !is_own || own.bt != target.bt,
-            floor,
+            baseline,
             lookups: Vec::new(),
         };
         for asked in &asks {
             for &mode in &plan.modes {
                 let what = format!("{name}: M={m}, {mode:?}, {:?}", asked.kind).to_lowercase();
-                let lookups = progress.measure(what, || lookups(&files, mode, asked, &floor, plan))?;
+                let lookups = progress.measure(what, || lookups(&files, mode, asked, &baseline, plan))?;
                 report.lookups.push(lookups);
             }
         }
@@ -149,21 +150,21 @@ fn lookups(
     files: &SegmentFiles,
     mode: Mode,
     asks: &Asks,
-    floor: &Floor,
+    baseline: &Baseline,
     plan: &Plan,
 ) -> Result<ModeReport, Box<dyn Error>> {
     let few = &asks.cold[..asks.cold.len().div_ceil(EACH_SHARE)];
-    let (series, floor): (Series, Option<Summary>) = match mode {
+    let (series, baseline): (Series, Option<Summary>) = match mode {
         Mode::Resident => {
             let asks = Ladder::open(files)?.on_pages_of_their_own(asks.cold.clone())?;
-            let (series, beside) = measure_beside_floor(files, &asks, plan.means, ROUNDS)?;
+            let (series, beside) = measure_beside_baseline(files, &asks, plan.method, ROUNDS)?;
             (series, Some(beside.time.summary()))
         }
-        Mode::Once => (measure(files, mode, &asks.cold, plan.means)?, floor.cold_touch_ns),
-        Mode::Opened | Mode::Each => (measure(files, mode, few, plan.means)?, floor.cold_touch_ns),
-        Mode::Warm => (measure(files, mode, &asks.warm, plan.means)?, floor.warm_read_ns),
+        Mode::Once => (measure(files, mode, &asks.cold, plan.method)?, baseline.cold_touch_ns),
+        Mode::Opened | Mode::Each => (measure(files, mode, few, plan.method)?, baseline.cold_touch_ns),
+        Mode::Warm => (measure(files, mode, &asks.warm, plan.method)?, baseline.warm_read_ns),
     };
-    let floor_ns = floor.expect("the floors of all modes of the plan are measured").p50;
+    let baseline_ns = baseline.expect("the baselines of all modes of the plan are measured").p50;
     let lookups = series.summary();
     let is_right = match asks.kind {
         Asked::Hits => lookups.found == lookups.time_ns.count,
@@ -178,8 +179,15 @@ fn lookups(
         )
         .into());
     }
-    let floor_ratio = lookups.time_ns.p50 as f64 / floor_ns.max(1) as f64;
-    Ok(ModeReport { mode, asked: asks.kind, floor_ns, floor_ratio, lookups, curve: series.time.curve() })
+    let baseline_ratio = lookups.time_ns.p50 as f64 / baseline_ns.max(1) as f64;
+    Ok(ModeReport {
+        mode,
+        asked: asks.kind,
+        baseline_ns,
+        baseline_ratio,
+        lookups,
+        curve: series.time.curve(),
+    })
 }
 
 /// The accessors of a segment: its own, or built where a single file lacks them.

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use icecore_tools::evict::Means;
-use icecore_tools::floor::Floor;
-use icecore_tools::lookup::{Mode, SeriesSummary};
+use icecore_tools::machine::Conditions;
+use icecore_tools::measure::baseline::Baseline;
+use icecore_tools::measure::evict::EvictMethod;
+use icecore_tools::measure::histogram::Summary;
+use icecore_tools::measure::lookup::{Mode, SeriesSummary};
 use icecore_tools::provenance::Provenance;
-use icecore_tools::spread::Summary;
-use icecore_tools::usage::Conditions;
 use serde::Serialize;
 
 use crate::archive::Measured;
@@ -28,7 +28,7 @@ pub(crate) struct Report {
 pub(crate) struct ProbeConditions {
     pub(crate) run: Provenance,
     pub(crate) machine: Conditions,
-    pub(crate) evicted_by: Means,
+    pub(crate) evicted_by: EvictMethod,
     pub(crate) keys: usize,
     pub(crate) seed: u64,
     pub(crate) clock: &'static str,
@@ -61,7 +61,7 @@ pub(crate) struct FileReport {
     pub(crate) index_bytes_per_key: f64,
     /// Whether the index was built for this measurement.
     pub(crate) is_index_built: bool,
-    pub(crate) floor: Floor,
+    pub(crate) baseline: Baseline,
     pub(crate) lookups: Vec<ModeReport>,
 }
 
@@ -80,9 +80,9 @@ pub(crate) struct ModeReport {
     pub(crate) asked: Asked,
     /// What the lookups are compared with: p50 of one touch of a random page, warm of one dependent read of 64 bytes. Where the
     /// accessors are resident, touches and lookups took turns; else it is that of the file.
-    pub(crate) floor_ns: u64,
-    /// p50 of a lookup over `floor_ns`.
-    pub(crate) floor_ratio: f64,
+    pub(crate) baseline_ns: u64,
+    /// p50 of a lookup over `baseline_ns`.
+    pub(crate) baseline_ratio: f64,
     #[serde(flatten)]
     pub(crate) lookups: SeriesSummary,
     /// The distribution of the time, for drawing.
@@ -140,7 +140,7 @@ pub(crate) fn columns(file: &FileReport) -> Vec<(&'static str, String)> {
     };
     let faults = |mode| file.hits(mode).map_or("-".into(), |hits| format!("{:.2}", hits.lookups.faults.mean));
     let cold = file.hits(Mode::Resident);
-    let ratio = cold.map_or("-".into(), |hits| format!("{:.2}", hits.floor_ratio));
+    let ratio = cold.map_or("-".into(), |hits| format!("{:.2}", hits.baseline_ratio));
     vec![
         ("file", file.short_name().to_owned()),
         ("entries", file.entries.to_string()),
@@ -150,8 +150,8 @@ pub(crate) fn columns(file: &FileReport) -> Vec<(&'static str, String)> {
         ("B/key", format!("{:.3}", file.index_bytes_per_key)),
         ("cold us", time(Mode::Resident, |s| s.time_ns.p50)),
         ("p99", time(Mode::Resident, |s| s.time_ns.p99)),
-        ("floor us", cold.map_or("-".into(), |hits| micros(hits.floor_ns))),
-        ("/floor", ratio),
+        ("baseline us", cold.map_or("-".into(), |hits| micros(hits.baseline_ns))),
+        ("/baseline", ratio),
         ("faults", faults(Mode::Resident)),
         ("evicted us", time(Mode::Each, |s| s.time_ns.p50)),
         ("faults", faults(Mode::Each)),
@@ -163,7 +163,7 @@ pub(crate) fn columns(file: &FileReport) -> Vec<(&'static str, String)> {
 /// The columns of the line of a mode.
 pub(crate) fn mode_columns(file: &FileReport, mode: &ModeReport) -> Vec<(&'static str, String)> {
     let SeriesSummary { time_ns: time, faults, pages_read, filter, pivot, value, .. } = &mode.lookups;
-    let split = |part: fn(&icecore_tools::lookup::RungSummary) -> String| {
+    let split = |part: fn(&icecore_tools::measure::lookup::StageSummary) -> String| {
         [filter, pivot, value].map(part).join(" / ")
     };
     vec![
@@ -177,14 +177,14 @@ pub(crate) fn mode_columns(file: &FileReport, mode: &ModeReport) -> Vec<(&'stati
         ("p99", micros(time.p99)),
         ("p99.9", micros(time.p999)),
         ("max", micros(time.max)),
-        ("floor us", micros(mode.floor_ns)),
-        ("/floor", format!("{:.2}", mode.floor_ratio)),
+        ("baseline us", micros(mode.baseline_ns)),
+        ("/baseline", format!("{:.2}", mode.baseline_ratio)),
         ("faults mean", format!("{:.3}", faults.mean)),
         ("p99", faults.p99.to_string()),
         ("max", faults.max.to_string()),
         ("pages", format!("{:.2}", pages_read.mean)),
-        ("p50 us filter / pivot / value", split(|rung| micros(rung.time_ns.p50))),
-        ("faults filter / pivot / value", split(|rung| format!("{:.2}", rung.faults.mean))),
+        ("p50 us filter / pivot / value", split(|stage| micros(stage.time_ns.p50))),
+        ("faults filter / pivot / value", split(|stage| format!("{:.2}", stage.faults.mean))),
     ]
 }
 
@@ -239,8 +239,8 @@ impl Report {
         table(&mut out, self.files.iter().map(columns).collect())?;
         writeln!(
             out,
-            "\ncold: accessors in memory; evicted: nothing in memory; floor: p50 of one touch of a random page, warm of one dependent \
-             read from memory; /floor: p50 over the floor beside it\n"
+            "\ncold: accessors in memory; evicted: nothing in memory; baseline: p50 of one touch of a random page, warm of one dependent \
+             read from memory; /baseline: p50 over the baseline beside it\n"
         )?;
         let lines =
             self.files.iter().flat_map(|file| file.lookups.iter().map(|mode| mode_columns(file, mode)));

@@ -4,7 +4,7 @@ use icecore::storage::Mapping;
 use icecore_segments::span::PageSpan;
 use icecore_segments::step::BlockNumber;
 use icecore_segments::{Cursor, Entry, EntrySource, Error, Segment};
-use icecore_tools::lookup::Ask;
+use icecore_tools::measure::lookup::Ask;
 use icecore_tools::workload::SplitMix64;
 
 /// How often a key is changed before one that is absent is given up: short keys may all be there.

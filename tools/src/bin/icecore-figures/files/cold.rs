@@ -1,8 +1,8 @@
-//! Lookups in evicted files, each beside the disk's own floor.
+//! Lookups in evicted files, each beside the disk's own baseline.
 
 use std::error::Error;
 
-use icecore_tools::lookup::{Ask, Ladder, Mode, measure as lookups, measure_beside_floor};
+use icecore_tools::measure::lookup::{Ask, Ladder, Mode, measure as lookups, measure_beside_baseline};
 
 use super::Bench;
 use super::sizes::{DENSITIES, Files};
@@ -21,13 +21,13 @@ pub(super) fn measure(bench: &mut Bench, files: &Files) -> Result<(), Box<dyn Er
     for m in DENSITIES {
         resident(bench, files, m, asks.clone())?;
         let few = &asks[..asks.len().div_ceil(EACH_SHARE)];
-        let opened = lookups(&files.at(m), Mode::Opened, few, bench.means)?.summary();
+        let opened = lookups(&files.at(m), Mode::Opened, few, bench.method)?.summary();
         check(few.len(), opened.found)?;
         let name = format!("cold lookup M={m}, only what open loads: faults mean");
         bench.figures.add(&name, opened.faults.mean);
     }
     let few = &asks[..asks.len().div_ceil(EACH_SHARE)];
-    let first = lookups(&files.reference, Mode::Each, few, bench.means)?.summary();
+    let first = lookups(&files.reference, Mode::Each, few, bench.method)?.summary();
     check(few.len(), first.found)?;
     bench.figures.add("first lookup after everything was evicted: faults max", first.faults.max as f64);
     bench.figures.add("first lookup after everything was evicted: p50", first.time_ns.p50 as f64 / 1e3);
@@ -39,17 +39,17 @@ pub(super) fn measure(bench: &mut Bench, files: &Files) -> Result<(), Box<dyn Er
 fn resident(bench: &mut Bench, files: &Files, m: u32, asks: Vec<Ask>) -> Result<(), Box<dyn Error>> {
     let files = files.at(m);
     let asks = Ladder::open(&files)?.on_pages_of_their_own(asks)?;
-    let (series, floor) = measure_beside_floor(&files, &asks, bench.means, ROUNDS)?;
+    let (series, baseline) = measure_beside_baseline(&files, &asks, bench.method, ROUNDS)?;
     let summary = series.summary();
     check(asks.len(), summary.found)?;
-    let floor_ns = floor.time.quantile(0.5) as f64;
+    let baseline_ns = baseline.time.quantile(0.5) as f64;
     let p50 = summary.time_ns.p50 as f64;
     let mut add = |what: &str, measured| bench.figures.add(&format!("cold lookup M={m}: {what}"), measured);
     add("faults mean", summary.faults.mean);
     add("faults p99", summary.faults.p99 as f64);
     add("pages read mean", summary.pages_read.mean);
     add("p50", p50 / 1e3);
-    add("p50 / one random touch", p50 / floor_ns);
+    add("p50 / one random touch", p50 / baseline_ns);
     Ok(())
 }
 

@@ -4,14 +4,14 @@ use std::error::Error;
 
 use icecore_index::Density;
 use icecore_segments::{EncodingRule, Entry, Value};
-use icecore_tools::build::{BuildOptions, Built, SegmentFiles, build};
-use icecore_tools::lookup::{Ask, Ladder, Mode, measure as lookups, measure_beside_floor};
+use icecore_tools::measure::build::{BuildOptions, Built, SegmentFiles, build};
+use icecore_tools::measure::lookup::{Ask, Ladder, Mode, measure as lookups, measure_beside_baseline};
 use icecore_tools::workload::SplitMix64;
 
 use super::Bench;
 use super::cold::check;
 
-/// In how many rounds lookups and touches of the floor take turns.
+/// In how many rounds lookups and touches of the baseline take turns.
 const ROUNDS: usize = 5;
 
 /// One shape: what it is called, how many entries of it are measured, and the entry that a number and random bits give.
@@ -85,16 +85,16 @@ impl Shape {
         let asks: Vec<Ask> = keys.iter().take(10 * bench.cold_keys).map(ask).collect();
         let cold = asks[..asks.len().min(bench.cold_keys)].to_vec();
         let cold = Ladder::open(&built.files)?.on_pages_of_their_own(cold)?;
-        let (series, floor) = measure_beside_floor(&built.files, &cold, bench.means, ROUNDS)?;
-        let (cold_summary, floor_ns) = (series.summary(), floor.time.quantile(0.5));
+        let (series, baseline) = measure_beside_baseline(&built.files, &cold, bench.method, ROUNDS)?;
+        let (cold_summary, baseline_ns) = (series.summary(), baseline.time.quantile(0.5));
         check(cold.len(), cold_summary.found)?;
-        let warm = lookups(&built.files, Mode::Warm, &asks, bench.means)?.summary();
+        let warm = lookups(&built.files, Mode::Warm, &asks, bench.method)?.summary();
         check(asks.len(), warm.found)?;
         let mut add =
             |what: &str, measured| bench.figures.add(&format!("shape, {}: {what}", self.name), measured);
         let per_entry = |bytes: u64| bytes as f64 / keys.len() as f64;
         add("cold faults mean", cold_summary.faults.mean);
-        add("cold p50 / one random touch", cold_summary.time_ns.p50 as f64 / floor_ns as f64);
+        add("cold p50 / one random touch", cold_summary.time_ns.p50 as f64 / baseline_ns as f64);
         add("warm p50", warm.time_ns.p50 as f64 / 1e3);
         add(".kv", per_entry(built.segment.file.len));
         add("accessors", per_entry(built.index.file.len + built.filter.file.len));

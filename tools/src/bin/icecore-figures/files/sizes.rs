@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use icecore_index::Density;
 use icecore_segments::EncodingRule;
-use icecore_tools::build::{BuildOptions, Built, SegmentFiles, build, build_index};
+use icecore_tools::measure::build::{BuildOptions, Built, SegmentFiles, build, build_index};
 use icecore_tools::workload::storage::BlockRule;
 
 use super::{Bench, name_of};

@@ -1,29 +1,29 @@
-//! Lookups in files that are in memory as a whole, rung by rung, and the filter alone.
+//! Lookups in files that are in memory as a whole, stage by stage, and the filter alone.
 
 use std::error::Error;
 use std::hint::black_box;
 use std::time::Instant;
 
 use icecore_index::KeyHash;
-use icecore_tools::floor::clock_cost;
-use icecore_tools::lookup::{Ask, Ladder, Mode, measure as lookups};
-use icecore_tools::spread::Spread;
+use icecore_tools::measure::baseline::clock_cost;
+use icecore_tools::measure::histogram::Histogram;
+use icecore_tools::measure::lookup::{Ask, Ladder, Mode, measure as lookups};
 use icecore_tools::workload::storage::WARM_PROBES;
 
 use super::cold::check;
 use super::sizes::Files;
 use super::{Bench, PASSES};
 
-/// The rungs of a warm lookup, the filter's probe and its errors.
+/// The stages of a warm lookup, the filter's probe and its errors.
 pub(super) fn measure(bench: &mut Bench, files: &Files) -> Result<(), Box<dyn Error>> {
     let places = bench.dataset.warm_places(0, WARM_PROBES);
     let ask = |place: &u64| Ask { key: bench.entries[*place as usize].key().to_vec(), at: u64::MAX };
     let asks: Vec<Ask> = places.iter().map(ask).collect();
-    let summary = lookups(&files.reference, Mode::Warm, &asks, bench.means)?.summary();
+    let summary = lookups(&files.reference, Mode::Warm, &asks, bench.method)?.summary();
     check(asks.len(), summary.found)?;
-    bench.figures.add("warm rung, filter with the hash: p50", summary.filter.time_ns.p50 as f64);
-    bench.figures.add("warm rung, pivot index M=64: p50", summary.pivot.time_ns.p50 as f64);
-    bench.figures.add("warm rung, page and value: p50", summary.value.time_ns.p50 as f64);
+    bench.figures.add("warm stage, filter with the hash: p50", summary.filter.time_ns.p50 as f64);
+    bench.figures.add("warm stage, pivot index M=64: p50", summary.pivot.time_ns.p50 as f64);
+    bench.figures.add("warm stage, page and value: p50", summary.value.time_ns.p50 as f64);
     filter(bench, files, &asks)
 }
 
@@ -38,7 +38,7 @@ fn filter(bench: &mut Bench, files: &Files, asks: &[Ask]) -> Result<(), Box<dyn 
     let clock_ns = clock_cost().quantile(0.5);
     let mut lowest = u64::MAX;
     for _ in 0..PASSES {
-        let mut time = Spread::default();
+        let mut time = Histogram::default();
         for ask in asks {
             let start = Instant::now();
             let hash = KeyHash::of(&ask.key);

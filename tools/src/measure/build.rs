@@ -16,7 +16,30 @@ use icecore_index::{
 use icecore_segments::step::{Step, StepRange};
 use icecore_segments::{EncodingRule, Entry, Segment, SegmentBuilder, SegmentSummary};
 
-use crate::lookup::Error;
+use crate::measure::evict;
+
+/// What stops a measurement.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file would not leave memory.
+    #[error(transparent)]
+    Evict(#[from] evict::Error),
+    /// A file cannot be read, or is damaged.
+    #[error(transparent)]
+    Engine(#[from] icecore::Error),
+}
+
+impl Error {
+    pub(crate) fn file(path: &Path, source: icecore_segments::Error) -> Self {
+        Self::Engine(icecore::Error::File { path: path.to_owned(), source })
+    }
+
+    pub(crate) fn write(path: &Path, source: std::io::Error) -> Self {
+        let operation = icecore::Operation::Write;
+        Self::Engine(icecore::Error::Io { operation, path: path.to_owned(), source })
+    }
+}
 
 /// The three files of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! A lookup in one segment, rung by rung, exactly as the engine goes: *filter says maybe, index says where, segment says what*.
+//! A lookup in one segment, stage by stage, exactly as the engine goes: *filter says maybe, index says where, segment says what*.
 //!
 //! | [`Mode`] | what is in memory before a lookup | what the engine's promise says it waits for |
 //! |---|---|---|
@@ -11,13 +11,13 @@
 //! *Faults* here are times that the disk was waited for ([`Faults::waits`]): a major fault is one, and so is a span that was
 //! asked for as a whole, which the system does not count as a fault.
 //!
-//! Clocks: in the cold modes each rung is timed on its own and a lookup is their sum, the clock's cost (some 25 ns of 50,000)
-//! left in. In the warm mode a lookup is timed as a whole, its rungs in a pass of their own, and the cost of the clock (its p50
+//! Clocks: in the cold modes each stage is timed on its own and a lookup is their sum, the clock's cost (some 25 ns of 50,000)
+//! left in. In the warm mode a lookup is timed as a whole, its stages in a pass of their own, and the cost of the clock (its p50
 //! in the same run) is subtracted from each.
 
 use std::collections::HashSet;
 use std::hint::black_box;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use icecore::storage::os::OsStorage;
@@ -27,34 +27,11 @@ use icecore_segments::step::BlockNumber;
 use icecore_segments::{PageBuf, Segment, Value};
 use serde::Serialize;
 
-use crate::build::SegmentFiles;
-use crate::evict::{self, Means, PAGE_SIZE};
-use crate::floor::{ColdTouches, clock_cost, cold_touches};
-use crate::spread::{Spread, Summary};
-use crate::usage::{Faults, thread_faults};
-
-/// What stops a measurement.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// A file would not leave memory.
-    #[error(transparent)]
-    Evict(#[from] evict::Error),
-    /// A file cannot be read, or is damaged.
-    #[error(transparent)]
-    Engine(#[from] icecore::Error),
-}
-
-impl Error {
-    pub(crate) fn file(path: &Path, source: icecore_segments::Error) -> Self {
-        Self::Engine(icecore::Error::File { path: path.to_owned(), source })
-    }
-
-    pub(crate) fn write(path: &Path, source: std::io::Error) -> Self {
-        let operation = icecore::Operation::Write;
-        Self::Engine(icecore::Error::Io { operation, path: path.to_owned(), source })
-    }
-}
+use crate::measure::baseline::{ColdTouches, clock_cost, cold_touches};
+use crate::measure::build::{Error, SegmentFiles};
+use crate::measure::evict::{EvictMethod, PAGE_SIZE};
+use crate::measure::faults::{Faults, thread_faults};
+use crate::measure::histogram::{Histogram, Summary};
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +60,7 @@ pub enum Mode {
 
 /// A part of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rung {
+pub enum Stage {
     /// Hashing the key, asking for what comes next ahead, and asking the filter.
     Filter,
     /// Asking the pivot index.
@@ -92,55 +69,55 @@ pub enum Rung {
     Value,
 }
 
-/// Watches a lookup, rung by rung.
+/// Watches a lookup, stage by stage.
 pub trait Meter {
-    /// Does the work of a rung.
-    fn rung<T>(&mut self, rung: Rung, work: impl FnOnce() -> T) -> T;
+    /// Does the work of a stage.
+    fn stage<T>(&mut self, stage: Stage, work: impl FnOnce() -> T) -> T;
 }
 
 /// Watches nothing.
 impl Meter for () {
     #[inline]
-    fn rung<T>(&mut self, _: Rung, work: impl FnOnce() -> T) -> T {
+    fn stage<T>(&mut self, _: Stage, work: impl FnOnce() -> T) -> T {
         work()
     }
 }
 
-/// The cost of each rung of one lookup.
+/// The cost of each stage of one lookup.
 #[derive(Clone, Copy, Debug, Default)]
 struct Costs {
     times: [Option<u64>; 3],
     faults: [Faults; 3],
 }
 
-/// Asks for the time and for the faults around each rung; what asking for faults takes is not in the time.
+/// Asks for the time and for the faults around each stage; what asking for faults takes is not in the time.
 struct CostMeter(Costs);
 
 impl Meter for CostMeter {
     #[inline]
-    fn rung<T>(&mut self, rung: Rung, work: impl FnOnce() -> T) -> T {
+    fn stage<T>(&mut self, stage: Stage, work: impl FnOnce() -> T) -> T {
         let before = thread_faults();
         let start = Instant::now();
         let result = black_box(work());
-        self.0.times[rung as usize] = Some(start.elapsed().as_nanos() as u64);
-        self.0.faults[rung as usize] = thread_faults() - before;
+        self.0.times[stage as usize] = Some(start.elapsed().as_nanos() as u64);
+        self.0.faults[stage as usize] = thread_faults() - before;
         result
     }
 }
 
-/// Asks for the time alone, which costs little enough for rungs below a microsecond.
+/// Asks for the time alone, which costs little enough for stages below a microsecond.
 struct TimeMeter<'s> {
-    times: &'s mut [Spread; 3],
+    times: &'s mut [Histogram; 3],
     clock_ns: u64,
 }
 
 impl Meter for TimeMeter<'_> {
     #[inline]
-    fn rung<T>(&mut self, rung: Rung, work: impl FnOnce() -> T) -> T {
+    fn stage<T>(&mut self, stage: Stage, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let result = black_box(work());
         let time = start.elapsed().as_nanos() as u64;
-        self.times[rung as usize].record(time.saturating_sub(self.clock_ns));
+        self.times[stage as usize].record(time.saturating_sub(self.clock_ns));
         result
     }
 }
@@ -203,7 +180,7 @@ impl Ladder {
         if ask.key < summary.first_key || summary.last_key < ask.key {
             return Ok(None);
         }
-        let (maybe, leaf) = meter.rung(Rung::Filter, || {
+        let (maybe, leaf) = meter.stage(Stage::Filter, || {
             let hash = KeyHash::of(&ask.key);
             filter.data().ask_ahead(filter.ahead(hash));
             let leaf = index.leaf(&ask.key, ask.at);
@@ -213,9 +190,9 @@ impl Ladder {
         if !maybe.map_err(|source| Error::file(&files.kvei, source))? {
             return Ok(None);
         }
-        let span = meter.rung(Rung::Pivot, || index.locate_in(leaf, &ask.key, ask.at));
+        let span = meter.stage(Stage::Pivot, || index.locate_in(leaf, &ask.key, ask.at));
         let span = span.map_err(|source| Error::file(&files.bt, source))?;
-        let found = meter.rung(Rung::Value, || {
+        let found = meter.stage(Stage::Value, || {
             if span.len() > 1 {
                 segment.data().advise_fetch(segment.file_range(span));
             }
@@ -266,22 +243,22 @@ pub struct Series {
     /// How many found a version.
     pub found: u64,
     /// The time of a lookup, in nanoseconds.
-    pub time: Spread,
+    pub time: Histogram,
     /// How often a lookup waited for the disk. In the warm mode the mean alone is known, and it is of major faults.
-    pub faults: Spread,
+    pub faults: Histogram,
     /// The pages that a lookup had read.
-    pub pages: Spread,
+    pub pages: Histogram,
     /// The same for filter, pivot navigation and value; of the lookups that came so far.
-    pub rungs: [RungSeries; 3],
+    pub stages: [StageSeries; 3],
 }
 
-/// What one rung took and touched.
+/// What one stage took and touched.
 #[derive(Clone, Debug, Default)]
-pub struct RungSeries {
+pub struct StageSeries {
     /// In nanoseconds.
-    pub time: Spread,
+    pub time: Histogram,
     /// As in [`Series::faults`].
-    pub faults: Spread,
+    pub faults: Histogram,
 }
 
 /// The figures of a [`Series`].
@@ -296,16 +273,16 @@ pub struct SeriesSummary {
     /// The pages that a lookup had read.
     pub pages_read: Summary,
     /// The filter.
-    pub filter: RungSummary,
+    pub filter: StageSummary,
     /// Pivot navigation.
-    pub pivot: RungSummary,
+    pub pivot: StageSummary,
     /// The value.
-    pub value: RungSummary,
+    pub value: StageSummary,
 }
 
-/// The figures of a [`RungSeries`].
+/// The figures of a [`StageSeries`].
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct RungSummary {
+pub struct StageSummary {
     /// In nanoseconds.
     pub time_ns: Summary,
     /// How often it waited for the disk.
@@ -319,18 +296,18 @@ impl Series {
         self.time.add(&other.time);
         self.faults.add(&other.faults);
         self.pages.add(&other.pages);
-        for (rung, more) in self.rungs.iter_mut().zip(&other.rungs) {
-            rung.time.add(&more.time);
-            rung.faults.add(&more.faults);
+        for (stage, more) in self.stages.iter_mut().zip(&other.stages) {
+            stage.time.add(&more.time);
+            stage.faults.add(&more.faults);
         }
     }
 
     /// The figures.
     pub fn summary(&self) -> SeriesSummary {
         let [filter, pivot, value] = self
-            .rungs
+            .stages
             .each_ref()
-            .map(|rung| RungSummary { time_ns: rung.time.summary(), faults: rung.faults.summary() });
+            .map(|stage| StageSummary { time_ns: stage.time.summary(), faults: stage.faults.summary() });
         SeriesSummary {
             found: self.found,
             time_ns: self.time.summary(),
@@ -347,10 +324,10 @@ impl Series {
         self.time.record(costs.times.iter().flatten().sum());
         self.faults.record(costs.faults.iter().map(|faults| faults.waits()).sum());
         self.pages.record(costs.faults.iter().map(|faults| faults.pages_read.max(faults.major)).sum());
-        for (rung, (time, faults)) in self.rungs.iter_mut().zip(costs.times.iter().zip(&costs.faults)) {
+        for (stage, (time, faults)) in self.stages.iter_mut().zip(costs.times.iter().zip(&costs.faults)) {
             if let Some(time) = time {
-                rung.time.record(*time);
-                rung.faults.record(faults.waits());
+                stage.time.record(*time);
+                stage.faults.record(faults.waits());
             }
         }
     }
@@ -360,12 +337,12 @@ impl Series {
 ///
 /// # Errors
 /// A file that does not leave memory, which another mapping of it brings about; a damaged file.
-pub fn measure(files: &SegmentFiles, mode: Mode, asks: &[Ask], means: Means) -> Result<Series, Error> {
+pub fn measure(files: &SegmentFiles, mode: Mode, asks: &[Ask], method: EvictMethod) -> Result<Series, Error> {
     let mut series = Series::default();
     match mode {
         Mode::Warm => return warm(files, asks),
         Mode::Resident | Mode::Once => {
-            let mut ladder = open_cold(files, mode, means)?;
+            let mut ladder = open_cold(files, mode, method)?;
             if mode == Mode::Resident {
                 ladder.heat(asks)?;
             }
@@ -375,7 +352,7 @@ pub fn measure(files: &SegmentFiles, mode: Mode, asks: &[Ask], means: Means) -> 
         }
         Mode::Opened | Mode::Each => {
             for ask in asks {
-                let mut ladder = open_cold(files, mode, means)?;
+                let mut ladder = open_cold(files, mode, method)?;
                 find_costed(&mut ladder, ask, &mut series)?;
             }
         }
@@ -383,17 +360,17 @@ pub fn measure(files: &SegmentFiles, mode: Mode, asks: &[Ask], means: Means) -> 
     Ok(series)
 }
 
-fn open_cold(files: &SegmentFiles, mode: Mode, means: Means) -> Result<Ladder, Error> {
-    means.evict(&files.kv)?;
+fn open_cold(files: &SegmentFiles, mode: Mode, method: EvictMethod) -> Result<Ladder, Error> {
+    method.evict(&files.kv)?;
     if mode != Mode::Resident {
-        means.evict(&files.bt)?;
+        method.evict(&files.bt)?;
     }
     if matches!(mode, Mode::Once | Mode::Each) {
-        means.evict(&files.kvei)?;
+        method.evict(&files.kvei)?;
     }
     let ladder = Ladder::open(files)?;
     if mode == Mode::Opened {
-        // In memory means mapped too: the fault that maps a page which the system has takes some 10 us.
+        // In memory method mapped too: the fault that maps a page which the system has takes some 10 us.
         touch_pages(ladder.filter.data());
     }
     Ok(ladder)
@@ -416,24 +393,24 @@ fn find_costed(ladder: &mut Ladder, ask: &Ask, series: &mut Series) -> Result<()
 ///
 /// # Errors
 /// As [`measure`].
-pub fn measure_beside_floor(
+pub fn measure_beside_baseline(
     files: &SegmentFiles,
     asks: &[Ask],
-    means: Means,
+    method: EvictMethod,
     rounds: usize,
 ) -> Result<(Series, ColdTouches), Error> {
     let mut series = Series::default();
-    let mut floor = ColdTouches { time: Spread::default(), faults: Spread::default() };
+    let mut baseline = ColdTouches { time: Histogram::default(), faults: Histogram::default() };
     for (round, part) in asks.chunks(asks.len().div_ceil(rounds).max(1)).enumerate() {
-        let touched = cold_touches(&files.kv, means, part.len(), round as u64)?;
-        floor.time.add(&touched.time);
-        floor.faults.add(&touched.faults);
-        series.add(&measure(files, Mode::Resident, part, means)?);
+        let touched = cold_touches(&files.kv, method, part.len(), round as u64)?;
+        baseline.time.add(&touched.time);
+        baseline.faults.add(&touched.faults);
+        series.add(&measure(files, Mode::Resident, part, method)?);
     }
-    Ok((series, floor))
+    Ok((series, baseline))
 }
 
-/// One pass brings everything in and checks the pages, one times lookups, one times their rungs.
+/// One pass brings everything in and checks the pages, one times lookups, one times their stages.
 fn warm(files: &SegmentFiles, asks: &[Ask]) -> Result<Series, Error> {
     let mut ladder = Ladder::open(files)?;
     ladder.heat(&[])?;
@@ -453,12 +430,12 @@ fn warm(files: &SegmentFiles, asks: &[Ask]) -> Result<Series, Error> {
     }
     let major = (thread_faults() - before).major;
     series.faults.record(major / (asks.len() as u64).max(1));
-    let mut times: [Spread; 3] = Default::default();
+    let mut times: [Histogram; 3] = Default::default();
     for ask in asks {
         black_box(ladder.find(ask, &mut TimeMeter { times: &mut times, clock_ns })?);
     }
-    for (rung, time) in series.rungs.iter_mut().zip(times) {
-        rung.time = time;
+    for (stage, time) in series.stages.iter_mut().zip(times) {
+        stage.time = time;
     }
     Ok(series)
 }
