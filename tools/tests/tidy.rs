@@ -49,8 +49,8 @@ const VOCABULARY: &[&str] = &["Error", "bytes", "checksum", "error", "format_doc
 /// public face that are not named here stand on top of all.
 const STOREYS: &[&str] = &[
     "error", "progress", "steps", "domain", "options", "handle", "storage", "wal", "manifest", "format",
-    "stats", "inspect", "segment", "memtable", "read", "merkle", "write", "maintain", "view", "reader",
-    "block", "archive", "lib",
+    "stats", "inspect", "segment", "memtable", "read", "measure", "merkle", "write", "maintain", "view",
+    "reader", "block", "archive", "lib",
 ];
 
 /// Where a type has methods outside the folder that defines it, as (folder, type, reason).

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::read::get::FETCH_PAGES_MAX;
 use crate::read::read_state::ReadState;
 use crate::segment::live::{LiveSegment, OpenFile};
-use crate::stats::{Event, Tally};
+use crate::stats::{Count, Event, Tally};
 use crate::storage::map::Requests;
 
 /// A key on its way down the ladder.

@@ -1,194 +1,149 @@
-//! Builds segment files outside an archive, through the builders and the storage that the engine uses.
-//!
-//! The engine's own output is private to it and writes into an archive; this is the same three builders in the same order: each
-//! entry goes to the `.kv`, whose pages offer their pivots to the `.bt`, and the hash of each new key to the filter.
+//! Builds a segment by the engine's writer and tells the time that writing took from the time that syncing took.
 
-use std::io;
+use std::io::{self, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use icecore::Error;
+use icecore::measure::{LoneSegment, SegmentSpec};
 use icecore::storage::os::OsStorage;
-use icecore::storage::{Access, Mapping, SpoolFile, Storage};
-use icecore_index::{
-    Density, FilterBits, FilterBuilder, FilterSummary, KeyHash, Parallelism, PivotBuilder, PivotSummary,
-    Spool,
-};
-use icecore_segments::step::{Step, StepRange};
-use icecore_segments::{EncodingRule, Entry, Segment, SegmentBuilder, SegmentSummary};
-
-use crate::measure::evict;
-
-/// What stops a measurement.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// A file would not leave memory.
-    #[error(transparent)]
-    Evict(#[from] evict::Error),
-    /// A file cannot be read, or is damaged.
-    #[error(transparent)]
-    Engine(#[from] icecore::Error),
-}
-
-impl Error {
-    pub(crate) fn file(path: &Path, source: icecore_segments::Error) -> Self {
-        Self::Engine(icecore::Error::File { path: path.to_owned(), source })
-    }
-
-    pub(crate) fn write(path: &Path, source: std::io::Error) -> Self {
-        let operation = icecore::Operation::Write;
-        Self::Engine(icecore::Error::Io { operation, path: path.to_owned(), source })
-    }
-}
-
-/// The three files of a segment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SegmentFiles {
-    /// Keys and values.
-    pub kv: PathBuf,
-    /// The pivot index.
-    pub bt: PathBuf,
-    /// The existence filter.
-    pub kvei: PathBuf,
-}
-
-impl SegmentFiles {
-    /// The files named `name` in `dir`.
-    pub fn named(dir: &Path, name: &str) -> Self {
-        let file = |extension| dir.join(format!("{name}.{extension}"));
-        Self { kv: file("kv"), bt: file("bt"), kvei: file("kvei") }
-    }
-
-    /// The same segment with another pivot index.
-    pub fn with_index(&self, bt: PathBuf) -> Self {
-        Self { bt, ..self.clone() }
-    }
-}
-
-/// How a segment is built.
-#[derive(Clone, Copy, Debug)]
-pub struct BuildOptions<'a> {
-    /// The domain that the files name.
-    pub domain: &'a str,
-    /// The density of the pivot index.
-    pub m: Density,
-    /// How pages are encoded.
-    pub encoding: EncodingRule,
-}
+use icecore::storage::{Access, DirLock, Mapping, ReadFile, SpoolFile, Storage, WriteFile};
+use icecore_segments::Entry;
 
 /// What was built, and how long it took.
 #[derive(Clone, Debug)]
 pub struct Built {
-    /// Where.
-    pub files: SegmentFiles,
-    /// The `.kv`.
-    pub segment: SegmentSummary,
-    /// The `.bt`.
-    pub index: PivotSummary,
-    /// The `.kvei`.
-    pub filter: FilterSummary,
-    /// From the first entry until the system had every byte of the three files.
+    /// The segment.
+    pub segment: LoneSegment,
+    /// Until the system had every byte of the three files.
     pub pass: Duration,
-    /// From there until every byte was on the disk.
+    /// Until every byte was on the disk.
     pub sync: Duration,
 }
 
-/// Builds the three files of a segment from entries in order. `keys_max` is an upper bound of their keys.
+/// Builds a segment from entries in order in a directory that has none of its files. `keys_max` is an upper bound of their keys.
 ///
 /// # Errors
-/// Entries out of order; a file that exists; whatever the disk says.
+/// No entry, or entries out of order; whatever the disk reports.
 pub fn build<'e>(
-    files: &SegmentFiles,
-    options: &BuildOptions<'_>,
+    dir: &Path,
+    options: &SegmentSpec<'_>,
     keys_max: u64,
     entries: impl Iterator<Item = Entry<'e>>,
 ) -> Result<Built, Error> {
-    let (steps, disk) = (StepRange::single(Step(0)), OsStorage);
-    let kv_error = |source| Error::file(&files.kv, source);
-    let bt_error = |source| Error::file(&files.bt, source);
-    let mut filter = filter_builder(&files.kvei, keys_max)?;
+    let clock = SyncClock::default();
+    let storage: Arc<dyn Storage> = Arc::new(clock.clone());
+    storage.create_dir(dir)?;
     let start = Instant::now();
-    let pivots = PivotBuilder::new(disk.create(&files.bt)?, options.domain, steps, options.m);
-    let kv = disk.create(&files.kv)?;
-    let builder = SegmentBuilder::new(kv, options.domain, steps, options.encoding, pivots.map_err(bt_error)?);
-    let mut builder = builder.map_err(kv_error)?;
-    for entry in entries {
-        if builder.push(entry).map_err(kv_error)? {
-            filter.push(KeyHash::of(entry.key)).map_err(kv_error)?;
-        }
+    let segment = LoneSegment::write(&storage, dir, options, keys_max, entries)?;
+    let total = start.elapsed();
+    let sync = clock.total();
+    let empty = || Error::Options { field: "entries", reason: "a segment has at least 1 entry".to_owned() };
+    Ok(Built { segment: segment.ok_or_else(empty)?, pass: total.saturating_sub(sync), sync })
+}
+
+/// The disk, with the time that its syncs took, in nanoseconds.
+#[derive(Clone, Debug, Default)]
+struct SyncClock(Arc<AtomicU64>);
+
+impl SyncClock {
+    fn total(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
-    let (segment, mut kv, pivots) = builder.finish().map_err(kv_error)?;
-    let parent = segment.file.content;
-    let (index, mut bt) = pivots.finish(parent, segment.pages, segment.entries).map_err(bt_error)?;
-    let finished = filter.finish(disk.create(&files.kvei)?, options.domain, steps, parent);
-    let (filter, mut kvei) = finished.map_err(|source| Error::file(&files.kvei, source))?;
-    for (sink, path) in [(&mut kv, &files.kv), (&mut bt, &files.bt), (&mut kvei, &files.kvei)] {
-        sink.flush().map_err(|source| Error::write(path, source))?;
-    }
-    let pass = start.elapsed();
-    for sink in [&mut kv, &mut bt, &mut kvei] {
-        sink.sync()?;
-    }
-    let sync = start.elapsed().saturating_sub(pass);
-    Ok(Built { files: files.clone(), segment, index, filter, pass, sync })
 }
 
-/// Builds a pivot index of density `m` for a `.kv` into a new file, as a reindex does.
-///
-/// # Errors
-/// A damaged `.kv`; a file that exists; whatever the disk says.
-pub fn build_index(kv: &Path, bt: &Path, m: Density) -> Result<PivotSummary, Error> {
-    let segment = open_segment(kv)?;
-    let summary = segment.summary();
-    let bt_error = |source| Error::file(bt, source);
-    let sink = OsStorage.create(bt)?;
-    let mut pivots = PivotBuilder::new(sink, &summary.domain, summary.steps, m).map_err(bt_error)?;
-    segment.offer_pivots(&mut pivots).map_err(|source| Error::file(kv, source))?;
-    let finished = pivots.finish(summary.file.content, summary.pages, summary.entries);
-    let (index, mut sink) = finished.map_err(bt_error)?;
-    sink.sync()?;
-    Ok(index)
+/// A file whose syncs are timed.
+struct TimedFile {
+    file: Box<dyn WriteFile>,
+    clock: SyncClock,
 }
 
-/// Builds a filter for a `.kv` into a new file, as a reindex does.
-///
-/// # Errors
-/// A damaged `.kv`; a file that exists; whatever the disk says.
-pub fn build_filter(kv: &Path, kvei: &Path) -> Result<FilterSummary, Error> {
-    let segment = open_segment(kv)?;
-    let summary = segment.summary();
-    let mut filter = filter_builder(kvei, summary.keys)?;
-    let keys = segment.for_each_key(|key| filter.push(KeyHash::of(key)));
-    keys.map_err(|source| Error::file(kv, source))?;
-    let sink = OsStorage.create(kvei)?;
-    let finished = filter.finish(sink, &summary.domain, summary.steps, summary.file.content);
-    let (summary, mut sink) = finished.map_err(|source| Error::file(kvei, source))?;
-    sink.sync()?;
-    Ok(summary)
-}
-
-/// Opens a `.kv` to be read from front to back.
-fn open_segment(kv: &Path) -> Result<Segment<Mapping>, Error> {
-    let mapping = OsStorage.map(kv, Access::Sequential)?;
-    Segment::open(mapping).map_err(|source| Error::file(kv, source))
-}
-
-/// A filter builder that spools beside the filter.
-fn filter_builder(kvei: &Path, keys_max: u64) -> Result<FilterBuilder<FileSpool>, Error> {
-    let dir = kvei.parent().unwrap_or(Path::new("."));
-    let spool = FileSpool(OsStorage.spool(dir)?);
-    Ok(FilterBuilder::new(FilterBits::Eight, keys_max, spool, Parallelism::Rayon))
-}
-
-/// Lends a temporary file to a filter builder.
-struct FileSpool(Box<dyn SpoolFile>);
-
-impl Spool for FileSpool {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<u64> {
-        self.0.append(bytes).map_err(io::Error::other)
+impl Write for TimedFile {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.file.write(buf)
     }
 
-    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.0.read_at(offset, buf).map_err(io::Error::other)
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl WriteFile for TimedFile {
+    fn sync(&mut self) -> Result<(), Error> {
+        // What is left in the buffer belongs to writing; an error of it is met again by the sync.
+        let _ = self.file.flush();
+        let start = Instant::now();
+        let result = self.file.sync();
+        self.clock.0.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        result
+    }
+}
+
+impl Storage for SyncClock {
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>, Error> {
+        Ok(Box::new(TimedFile { file: OsStorage.create(path)?, clock: self.clone() }))
+    }
+
+    fn create_dir(&self, path: &Path) -> Result<(), Error> {
+        OsStorage.create_dir(path)
+    }
+
+    fn canonical(&self, path: &Path) -> Result<Option<PathBuf>, Error> {
+        OsStorage.canonical(path)
+    }
+
+    fn list(&self, dir: &Path) -> Result<Option<Vec<String>>, Error> {
+        OsStorage.list(dir)
+    }
+
+    fn len(&self, path: &Path) -> Result<Option<u64>, Error> {
+        OsStorage.len(path)
+    }
+
+    fn append(&self, path: &Path, unsure: Range<u64>) -> Result<Box<dyn WriteFile>, Error> {
+        OsStorage.append(path, unsure)
+    }
+
+    fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, Error> {
+        OsStorage.read(path)
+    }
+
+    fn open(&self, path: &Path) -> Result<Option<Box<dyn ReadFile>>, Error> {
+        OsStorage.open(path)
+    }
+
+    fn map(&self, path: &Path, access: Access) -> Result<Mapping, Error> {
+        OsStorage.map(path, access)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<bool, Error> {
+        OsStorage.link(from, to)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        OsStorage.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), Error> {
+        OsStorage.remove(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<(), Error> {
+        OsStorage.sync_dir(dir)
+    }
+
+    fn spool(&self, dir: &Path) -> Result<Box<dyn SpoolFile>, Error> {
+        OsStorage.spool(dir)
+    }
+
+    fn lock(&self, dir: &Path) -> Result<DirLock, Error> {
+        OsStorage.lock(dir)
+    }
+
+    fn is_locked(&self, dir: &Path) -> Result<bool, Error> {
+        OsStorage.is_locked(dir)
     }
 }

@@ -1,41 +1,54 @@
-//! A lookup in one segment, stage by stage, exactly as the engine goes: *filter says maybe, index says where, segment says what*.
+//! Lookups in one segment through the engine's read ladder, stage by stage: *filter says maybe, index says where, segment says
+//! what*.
 //!
-//! | [`Mode`] | what is in memory before a lookup | what the engine's promise says it waits for |
+//! | [`Mode`] | what is in memory before a lookup | how often it waits for the disk |
 //! |---|---|---|
-//! | [`Resident`](Mode::Resident) | the accessors as a whole | one data page |
-//! | [`Opened`](Mode::Opened) | the filter, and of the index what opening loads; evicted before every lookup | a leaf, a data page |
+//! | [`Resident`](Mode::Resident) | the accessors as a whole | once: a data page |
+//! | [`Opened`](Mode::Opened) | the filter, and of the index what opening loads; evicted before every lookup | twice: a leaf, a data page |
 //! | [`Once`](Mode::Once) | nothing at the beginning, then what earlier lookups brought | falls from 3 to 1 |
-//! | [`Each`](Mode::Each) | nothing: all three files are evicted before every lookup | filter page, leaf, data page |
-//! | [`Warm`](Mode::Warm) | everything, mapped by this process | nothing |
+//! | [`Each`](Mode::Each) | nothing: all three files are evicted before every lookup | 3 times: filter page, leaf, data page |
+//! | [`Warm`](Mode::Warm) | everything, mapped by this process | never |
+//!
+//! Opening reads a small accessor as a whole, so a segment that has one waits less often.
 //!
 //! *Faults* here are times that the disk was waited for ([`Faults::waits`]): a major fault is one, and so is a span that was
-//! asked for as a whole, which the system does not count as a fault.
+//! fetched as a whole, which the system does not count as a fault.
 //!
 //! Clocks: in the cold modes each stage is timed on its own and a lookup is their sum, the clock's cost (some 25 ns of 50,000)
 //! left in. In the warm mode a lookup is timed as a whole, its stages in a pass of their own, and the cost of the clock (its p50
 //! in the same run) is subtracted from each.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::hint::black_box;
-use std::path::PathBuf;
 use std::time::Instant;
 
-use icecore::storage::os::OsStorage;
-use icecore::storage::{Access, Mapping, Storage};
-use icecore_index::{ExistenceFilter, KeyHash, PivotIndex};
+use icecore::measure::{LoneSegment, SegmentReader, Stage};
+use icecore::storage::Mapping;
+use icecore_index::KeyHash;
 use icecore_segments::step::BlockNumber;
-use icecore_segments::{PageBuf, Segment, Value};
 use serde::Serialize;
 
 use crate::measure::baseline::{ColdTouches, clock_cost, cold_touches};
-use crate::measure::build::{Error, SegmentFiles};
-use crate::measure::evict::{EvictMethod, PAGE_SIZE};
+use crate::measure::evict::{self, EvictMethod, PAGE_SIZE};
 use crate::measure::faults::{Faults, thread_faults};
 use crate::measure::histogram::{Histogram, Summary};
 
-/// What is asked for.
+/// What stops a measurement.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file did not leave memory.
+    #[error(transparent)]
+    Evict(#[from] evict::Error),
+    /// A file cannot be read, or is damaged.
+    #[error(transparent)]
+    Engine(#[from] icecore::Error),
+}
+
+/// A key to look up at a height.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct Query {
     /// The key.
     pub key: Vec<u8>,
     /// The height.
@@ -58,31 +71,6 @@ pub enum Mode {
     Warm,
 }
 
-/// A part of a lookup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Hashing the key, asking for what comes next ahead, and asking the filter.
-    Filter,
-    /// Asking the pivot index.
-    Pivot,
-    /// Searching the pages and loading the value.
-    Value,
-}
-
-/// Watches a lookup, stage by stage.
-pub trait Meter {
-    /// Does the work of a stage.
-    fn stage<T>(&mut self, stage: Stage, work: impl FnOnce() -> T) -> T;
-}
-
-/// Watches nothing.
-impl Meter for () {
-    #[inline]
-    fn stage<T>(&mut self, _: Stage, work: impl FnOnce() -> T) -> T {
-        work()
-    }
-}
-
 /// The cost of each stage of one lookup.
 #[derive(Clone, Copy, Debug, Default)]
 struct Costs {
@@ -90,151 +78,70 @@ struct Costs {
     faults: [Faults; 3],
 }
 
-/// Asks for the time and for the faults around each stage; what asking for faults takes is not in the time.
-struct CostMeter(Costs);
+/// The stage that a lookup is in.
+#[derive(Clone, Copy)]
+struct Mark {
+    stage: Stage,
+    start: Instant,
+    faults: Faults,
+}
 
-impl Meter for CostMeter {
+/// Takes the time of each stage, and its faults where they are counted; what counting them takes is not in the time.
+#[derive(Default)]
+struct StageMeter {
+    counts_faults: bool,
+    mark: Cell<Option<Mark>>,
+    costs: Cell<Costs>,
+}
+
+impl StageMeter {
+    fn new(counts_faults: bool) -> Self {
+        Self { counts_faults, ..Self::default() }
+    }
+
+    /// Ends the stage before.
     #[inline]
-    fn stage<T>(&mut self, stage: Stage, work: impl FnOnce() -> T) -> T {
-        let before = thread_faults();
-        let start = Instant::now();
-        let result = black_box(work());
-        self.0.times[stage as usize] = Some(start.elapsed().as_nanos() as u64);
-        self.0.faults[stage as usize] = thread_faults() - before;
-        result
+    fn begin(&self, stage: Option<Stage>) {
+        let now = Instant::now();
+        let faults = if self.counts_faults { thread_faults() } else { Faults::default() };
+        if let Some(mark) = self.mark.get() {
+            let mut costs = self.costs.get();
+            costs.times[mark.stage as usize] = Some((now - mark.start).as_nanos() as u64);
+            costs.faults[mark.stage as usize] = faults - mark.faults;
+            self.costs.set(costs);
+        }
+        let start = if self.counts_faults { Instant::now() } else { now };
+        self.mark.set(stage.map(|stage| Mark { stage, start, faults }));
     }
-}
 
-/// Asks for the time alone, which costs little enough for stages below a microsecond.
-struct TimeMeter<'s> {
-    times: &'s mut [Histogram; 3],
-    clock_ns: u64,
-}
-
-impl Meter for TimeMeter<'_> {
+    /// Looks a key up; returns the costs and whether there is a version.
     #[inline]
-    fn stage<T>(&mut self, stage: Stage, work: impl FnOnce() -> T) -> T {
-        let start = Instant::now();
-        let result = black_box(work());
-        let time = start.elapsed().as_nanos() as u64;
-        self.times[stage as usize].record(time.saturating_sub(self.clock_ns));
-        result
+    fn lookup(&self, reader: &SegmentReader, query: &Query) -> Result<(Costs, bool), Error> {
+        self.costs.set(Costs::default());
+        let found = black_box(reader.find(&query.key, query.at, |stage| self.begin(Some(stage)))?);
+        self.begin(None);
+        Ok((self.costs.get(), found.is_some()))
     }
 }
 
-/// A version that was found: its block, and its value or that it is a deletion.
-pub type Found = (BlockNumber, Option<Vec<u8>>);
-
-/// The three files of a segment, open.
-pub struct Ladder {
-    files: SegmentFiles,
-    segment: Segment<Mapping>,
-    index: PivotIndex<Mapping>,
-    filter: ExistenceFilter<Mapping>,
-    buf: PageBuf,
-}
-
-impl Ladder {
-    /// Opens the files as an archive does: mapped, for random reading.
-    ///
-    /// # Errors
-    /// A missing or damaged file; accessors of another segment.
-    pub fn open(files: &SegmentFiles) -> Result<Self, Error> {
-        let map = |path: &PathBuf| OsStorage.map(path, Access::Random);
-        let segment = Segment::open(map(&files.kv)?).map_err(|source| Error::file(&files.kv, source))?;
-        let parent = segment.summary().file.content;
-        let index = PivotIndex::open(map(&files.bt)?, parent);
-        let filter = ExistenceFilter::open(map(&files.kvei)?, parent);
-        Ok(Self {
-            segment,
-            index: index.map_err(|source| Error::file(&files.bt, source))?,
-            filter: filter.map_err(|source| Error::file(&files.kvei, source))?,
-            buf: PageBuf::default(),
-            files: files.clone(),
-        })
-    }
-
-    /// The `.kv`.
-    pub fn segment(&self) -> &Segment<Mapping> {
-        &self.segment
-    }
-
-    /// The `.bt`.
-    pub fn index(&self) -> &PivotIndex<Mapping> {
-        &self.index
-    }
-
-    /// The `.kvei`.
-    pub fn filter(&self) -> &ExistenceFilter<Mapping> {
-        &self.filter
-    }
-
-    /// The newest version of a key at or below a height, as the engine's read ladder finds it.
-    ///
-    /// # Errors
-    /// A damaged page.
-    #[inline]
-    pub fn find(&mut self, ask: &Ask, meter: &mut impl Meter) -> Result<Option<Found>, Error> {
-        let Self { files, segment, index, filter, buf } = self;
-        let summary = segment.summary();
-        if ask.key < summary.first_key || summary.last_key < ask.key {
-            return Ok(None);
+/// Keeps the queries none of whose pages an earlier one can touch, so that each lookup of them starts with a cold page.
+///
+/// # Errors
+/// A damaged index.
+pub fn on_distinct_pages(segment: &LoneSegment, queries: Vec<Query>) -> Result<Vec<Query>, Error> {
+    let reader = segment.reader()?;
+    let mut seen = HashSet::new();
+    let mut kept = Vec::with_capacity(queries.len());
+    for query in queries {
+        let span = reader.index()?.locate(&query.key, query.at);
+        let span =
+            span.map_err(|source| icecore::Error::File { path: segment.files()[1].clone(), source })?;
+        if (span.first..=span.last).all(|page| !seen.contains(&page)) {
+            seen.extend(span.first..=span.last);
+            kept.push(query);
         }
-        let (maybe, leaf) = meter.stage(Stage::Filter, || {
-            let hash = KeyHash::of(&ask.key);
-            filter.data().ask_ahead(filter.ahead(hash));
-            let leaf = index.leaf(&ask.key, ask.at);
-            index.data().ask_ahead(index.ahead(leaf));
-            (filter.may_contain(hash), leaf)
-        });
-        if !maybe.map_err(|source| Error::file(&files.kvei, source))? {
-            return Ok(None);
-        }
-        let span = meter.stage(Stage::Pivot, || index.locate_in(leaf, &ask.key, ask.at));
-        let span = span.map_err(|source| Error::file(&files.bt, source))?;
-        let found = meter.stage(Stage::Value, || {
-            if span.len() > 1 {
-                segment.data().advise_fetch(segment.file_range(span));
-            }
-            let Some(version) = segment.get_in(span, &ask.key, ask.at, buf)? else { return Ok(None) };
-            if let Value::Overflow(blob) = &version.value {
-                segment.data().advise_fetch(blob.file_range());
-            }
-            Ok(Some((version.block, version.value.load()?.map(std::borrow::Cow::into_owned))))
-        });
-        found.map_err(|source| Error::file(&files.kv, source))
     }
-
-    /// Brings the accessors into memory, maps every page of them, and has the pages checked that `asks` touch.
-    fn heat(&self, asks: &[Ask]) -> Result<(), Error> {
-        touch_pages(self.index.data());
-        touch_pages(self.filter.data());
-        for ask in asks {
-            let maybe = self.filter.may_contain(KeyHash::of(&ask.key));
-            black_box(maybe.map_err(|source| Error::file(&self.files.kvei, source))?);
-            let span = self.index.locate(&ask.key, ask.at);
-            black_box(span.map_err(|source| Error::file(&self.files.bt, source))?);
-        }
-        Ok(())
-    }
-
-    /// Keeps the asks none of whose pages an earlier one can touch, so that each lookup of them starts with a cold page.
-    ///
-    /// # Errors
-    /// A damaged index.
-    pub fn on_pages_of_their_own(&self, asks: Vec<Ask>) -> Result<Vec<Ask>, Error> {
-        let mut seen = HashSet::new();
-        let mut kept = Vec::with_capacity(asks.len());
-        for ask in asks {
-            let span = self.index.locate(&ask.key, ask.at);
-            let span = span.map_err(|source| Error::file(&self.files.bt, source))?;
-            if (span.first..=span.last).all(|page| !seen.contains(&page)) {
-                seen.extend(span.first..=span.last);
-                kept.push(ask);
-            }
-        }
-        Ok(kept)
-    }
+    Ok(kept)
 }
 
 /// What a number of lookups took and touched.
@@ -333,57 +240,73 @@ impl Series {
     }
 }
 
-/// Measures the lookups of `asks`, in their order, with what `mode` says in memory.
+/// Measures the lookups of `queries`, in their order, with what `mode` says in memory.
 ///
 /// # Errors
 /// A file that does not leave memory, which another mapping of it brings about; a damaged file.
-pub fn measure(files: &SegmentFiles, mode: Mode, asks: &[Ask], method: EvictMethod) -> Result<Series, Error> {
-    let mut series = Series::default();
+pub fn measure(
+    segment: &LoneSegment,
+    mode: Mode,
+    queries: &[Query],
+    method: EvictMethod,
+) -> Result<Series, Error> {
+    let (mut series, meter) = (Series::default(), StageMeter::new(true));
     match mode {
-        Mode::Warm => return warm(files, asks),
+        Mode::Warm => return warm(segment, queries),
         Mode::Resident | Mode::Once => {
-            let mut ladder = open_cold(files, mode, method)?;
+            let reader = open_cold(segment, mode, method)?;
             if mode == Mode::Resident {
-                ladder.heat(asks)?;
+                heat(segment, &reader, queries)?;
             }
-            for ask in asks {
-                find_costed(&mut ladder, ask, &mut series)?;
+            for query in queries {
+                let (costs, found) = meter.lookup(&reader, query)?;
+                series.record(&costs, found);
             }
         }
         Mode::Opened | Mode::Each => {
-            for ask in asks {
-                let mut ladder = open_cold(files, mode, method)?;
-                find_costed(&mut ladder, ask, &mut series)?;
+            for query in queries {
+                let reader = open_cold(segment, mode, method)?;
+                let (costs, found) = meter.lookup(&reader, query)?;
+                series.record(&costs, found);
             }
         }
     }
     Ok(series)
 }
 
-fn open_cold(files: &SegmentFiles, mode: Mode, method: EvictMethod) -> Result<Ladder, Error> {
-    method.evict(&files.kv)?;
+fn open_cold(segment: &LoneSegment, mode: Mode, method: EvictMethod) -> Result<SegmentReader, Error> {
+    let [kv, bt, kvei] = segment.files();
+    method.evict(&kv)?;
     if mode != Mode::Resident {
-        method.evict(&files.bt)?;
+        method.evict(&bt)?;
     }
     if matches!(mode, Mode::Once | Mode::Each) {
-        method.evict(&files.kvei)?;
+        method.evict(&kvei)?;
     }
-    let ladder = Ladder::open(files)?;
+    let reader = segment.reader()?;
     if mode == Mode::Opened {
-        // In memory method mapped too: the fault that maps a page which the system has takes some 10 us.
-        touch_pages(ladder.filter.data());
+        // In memory means mapped too: the fault that maps a page which the system has takes some 10 us.
+        touch_pages(reader.filter()?.data());
     }
-    Ok(ladder)
+    Ok(reader)
 }
 
 fn touch_pages(mapping: &Mapping) {
     mapping.as_ref().iter().step_by(PAGE_SIZE as usize).for_each(|byte| _ = black_box(*byte));
 }
 
-fn find_costed(ladder: &mut Ladder, ask: &Ask, series: &mut Series) -> Result<(), Error> {
-    let mut meter = CostMeter(Costs::default());
-    let found = ladder.find(ask, &mut meter)?;
-    series.record(&meter.0, found.is_some());
+/// Brings the accessors into memory, maps every page of them, and has the pages checked that `queries` touch.
+fn heat(segment: &LoneSegment, reader: &SegmentReader, queries: &[Query]) -> Result<(), Error> {
+    let (index, filter) = (reader.index()?, reader.filter()?);
+    touch_pages(index.data());
+    touch_pages(filter.data());
+    let [_, bt, kvei] = segment.files();
+    for query in queries {
+        let maybe = filter.may_contain(KeyHash::of(&query.key));
+        black_box(maybe.map_err(|source| icecore::Error::File { path: kvei.clone(), source })?);
+        let span = index.locate(&query.key, query.at);
+        black_box(span.map_err(|source| icecore::Error::File { path: bt.clone(), source })?);
+    }
     Ok(())
 }
 
@@ -394,48 +317,51 @@ fn find_costed(ladder: &mut Ladder, ask: &Ask, series: &mut Series) -> Result<()
 /// # Errors
 /// As [`measure`].
 pub fn measure_beside_baseline(
-    files: &SegmentFiles,
-    asks: &[Ask],
+    segment: &LoneSegment,
+    queries: &[Query],
     method: EvictMethod,
     rounds: usize,
 ) -> Result<(Series, ColdTouches), Error> {
     let mut series = Series::default();
     let mut baseline = ColdTouches { time: Histogram::default(), faults: Histogram::default() };
-    for (round, part) in asks.chunks(asks.len().div_ceil(rounds).max(1)).enumerate() {
-        let touched = cold_touches(&files.kv, method, part.len(), round as u64)?;
+    let [kv, ..] = segment.files();
+    for (round, part) in queries.chunks(queries.len().div_ceil(rounds).max(1)).enumerate() {
+        let touched = cold_touches(&kv, method, part.len(), round as u64)?;
         baseline.time.add(&touched.time);
         baseline.faults.add(&touched.faults);
-        series.add(&measure(files, Mode::Resident, part, method)?);
+        series.add(&measure(segment, Mode::Resident, part, method)?);
     }
     Ok((series, baseline))
 }
 
 /// One pass brings everything in and checks the pages, one times lookups, one times their stages.
-fn warm(files: &SegmentFiles, asks: &[Ask]) -> Result<Series, Error> {
-    let mut ladder = Ladder::open(files)?;
-    ladder.heat(&[])?;
-    touch_pages(ladder.segment.data());
-    for ask in asks {
-        black_box(ladder.find(ask, &mut ())?);
+fn warm(segment: &LoneSegment, queries: &[Query]) -> Result<Series, Error> {
+    let reader = segment.reader()?;
+    heat(segment, &reader, &[])?;
+    touch_pages(reader.kv()?.data());
+    for query in queries {
+        black_box(reader.find(&query.key, query.at, |_| {})?);
     }
     let clock_ns = clock_cost().quantile(0.5);
     let mut series = Series::default();
     let before = thread_faults();
-    for ask in asks {
+    for query in queries {
         let start = Instant::now();
-        let found = black_box(ladder.find(ask, &mut ())?);
+        let found = black_box(reader.find(&query.key, query.at, |_| {})?);
         let time = start.elapsed().as_nanos() as u64;
         series.time.record(time.saturating_sub(clock_ns));
         series.found += u64::from(found.is_some());
     }
     let major = (thread_faults() - before).major;
-    series.faults.record(major / (asks.len() as u64).max(1));
-    let mut times: [Histogram; 3] = Default::default();
-    for ask in asks {
-        black_box(ladder.find(ask, &mut TimeMeter { times: &mut times, clock_ns })?);
-    }
-    for (stage, time) in series.stages.iter_mut().zip(times) {
-        stage.time = time;
+    series.faults.record(major / (queries.len() as u64).max(1));
+    let meter = StageMeter::new(false);
+    for query in queries {
+        let (costs, _) = meter.lookup(&reader, query)?;
+        for (stage, time) in series.stages.iter_mut().zip(costs.times) {
+            if let Some(time) = time {
+                stage.time.record(time.saturating_sub(clock_ns));
+            }
+        }
     }
     Ok(series)
 }

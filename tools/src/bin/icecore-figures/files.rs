@@ -1,4 +1,4 @@
-//! The figures of files, measured on the reference dataset.
+//! The benchmarks of files, measured on the reference dataset.
 //!
 //! | part | on what |
 //! |---|---|
@@ -27,7 +27,7 @@ use serde::Serialize;
 
 use crate::report::Figures;
 
-/// How to measure the figures of files.
+/// How to measure files.
 #[derive(Args)]
 pub(crate) struct FilesArgs {
     /// How many entries the dataset has.
@@ -39,7 +39,7 @@ pub(crate) struct FilesArgs {
     /// How many keys are looked up cold.
     #[arg(long, default_value_t = 2000)]
     cold_keys: usize,
-    /// How many unknown keys the filter is asked for: the false positives are then known to 1 % of themselves.
+    /// How many unknown keys the filter is probed for: the false positives are then known to 1 % of themselves.
     #[arg(long, default_value_t = 2_000_000)]
     unknown_keys: usize,
     /// Leave the files there, for icecore-probe to look at.
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &FilesArgs) -> Result<(), Box<dyn Error>> {
     };
     let files = sizes::measure(&mut bench)?;
     let touches = BaselineOptions { touches: args.cold_keys, ..BaselineOptions::default() };
-    let disk_baseline = baseline::measure(&files.reference.kv, bench.method, &touches)?;
+    let disk_baseline = baseline::measure(&files.reference.files()[0], bench.method, &touches)?;
     cold::measure(&mut bench, &files)?;
     warm::measure(&mut bench, &files)?;
     archive::measure(&mut bench)?;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use icecore_tools::measure::lookup::Mode;
 
-use crate::report::{Asked, FileReport, ModeReport, Report, archive_lines, columns, micros, mode_columns};
+use crate::report::{FileReport, KeyKind, ModeReport, Report, archive_lines, columns, micros, mode_columns};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -83,9 +83,9 @@ struct Line<'r> {
 }
 
 fn line(mode: &ModeReport) -> Line<'_> {
-    let (kind, dash) = match mode.asked {
-        Asked::Hits => ("", ""),
-        Asked::Misses => (", unknown keys", " dashed"),
+    let (kind, dash) = match mode.kind {
+        KeyKind::Hits => ("", ""),
+        KeyKind::Misses => (", unknown keys", " dashed"),
     };
     let (name, class) = match mode.mode {
         Mode::Resident => ("accessors in memory", "resident"),

@@ -36,7 +36,7 @@ struct Args {
     /// Archive directories or `.kv` files.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// The densities: entries per pivot, separated by commas. The index of a file is used where its M is asked for.
+    /// The densities: entries per pivot, separated by commas. The index of a file is used where it has that M.
     #[arg(long, value_delimiter = ',', default_value = "16,64,256", value_parser = density)]
     m: Vec<Density>,
     /// How many keys are looked up cold; ten times as many warm, a tenth where files are evicted before each.

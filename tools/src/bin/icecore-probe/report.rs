@@ -65,10 +65,10 @@ pub(crate) struct FileReport {
     pub(crate) lookups: Vec<ModeReport>,
 }
 
-/// Whether keys were asked for that are there.
+/// Whether the keys that are looked up are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Asked {
+pub(crate) enum KeyKind {
     Hits,
     Misses,
 }
@@ -77,7 +77,7 @@ pub(crate) enum Asked {
 #[derive(Serialize)]
 pub(crate) struct ModeReport {
     pub(crate) mode: Mode,
-    pub(crate) asked: Asked,
+    pub(crate) kind: KeyKind,
     /// What the lookups are compared with: p50 of one touch of a random page, warm of one dependent read of 64 bytes. Where the
     /// accessors are resident, touches and lookups took turns; else it is that of the file.
     pub(crate) baseline_ns: u64,
@@ -90,7 +90,7 @@ pub(crate) struct ModeReport {
     pub(crate) curve: Vec<(u64, f64)>,
 }
 
-/// A domain of an archive, asked through the engine.
+/// A domain of an archive, read through the engine.
 #[derive(Serialize)]
 pub(crate) struct ArchiveReport {
     pub(crate) archive: String,
@@ -103,7 +103,7 @@ pub(crate) struct ArchiveReport {
 /// The lookups in a domain of an archive in one mode, in which it is the files of all segments that are in memory or evicted.
 #[derive(Serialize)]
 pub(crate) struct ArchiveSeries {
-    pub(crate) asked: Asked,
+    pub(crate) kind: KeyKind,
     pub(crate) in_memory: Mode,
     pub(crate) threads: usize,
     pub(crate) found: u64,
@@ -114,17 +114,17 @@ pub(crate) struct ArchiveSeries {
 }
 
 impl ArchiveSeries {
-    pub(crate) fn new((asked, in_memory, threads, measured): (Asked, Mode, usize, Measured)) -> Self {
+    pub(crate) fn new((kind, in_memory, threads, measured): (KeyKind, Mode, usize, Measured)) -> Self {
         let (found, time_ns) = (measured.found, measured.time.summary());
         let (faults, pages_read) = (measured.waits.summary(), measured.pages.summary());
-        Self { asked, in_memory, threads, found, time_ns, faults, pages_read }
+        Self { kind, in_memory, threads, found, time_ns, faults, pages_read }
     }
 }
 
 impl FileReport {
     /// The lookups of known keys in one mode.
     pub(crate) fn hits(&self, mode: Mode) -> Option<&ModeReport> {
-        self.lookups.iter().find(|lookups| lookups.mode == mode && lookups.asked == Asked::Hits)
+        self.lookups.iter().find(|lookups| lookups.mode == mode && lookups.kind == KeyKind::Hits)
     }
 
     /// The name of the file without its folder.
@@ -170,7 +170,7 @@ pub(crate) fn mode_columns(file: &FileReport, mode: &ModeReport) -> Vec<(&'stati
         ("file", file.short_name().to_owned()),
         ("M", file.m.to_string()),
         ("in memory", format!("{:?}", mode.mode).to_lowercase()),
-        ("keys", format!("{} {:?}", time.count, mode.asked).to_lowercase()),
+        ("keys", format!("{} {:?}", time.count, mode.kind).to_lowercase()),
         ("mean us", micros(time.mean.round() as u64)),
         ("p50", micros(time.p50)),
         ("p90", micros(time.p90)),
@@ -200,7 +200,7 @@ pub(crate) fn archive_columns(
         ("segments", archive.segments.to_string()),
         ("in memory", format!("{:?}", series.in_memory).to_lowercase()),
         ("threads", series.threads.to_string()),
-        ("keys", format!("{} {:?}", time.count, series.asked).to_lowercase()),
+        ("keys", format!("{} {:?}", time.count, series.kind).to_lowercase()),
         ("mean us", micros(time.mean.round() as u64)),
         ("p50", micros(time.p50)),
         ("p90", micros(time.p90)),
