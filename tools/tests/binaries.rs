@@ -170,12 +170,9 @@ fn the_probe_measures_an_archive_and_leaves_it_as_it_was() {
     assert_eq!(report["conditions"]["seed"], 4242);
     assert!(contents(&dir) == before, "the probe wrote into the archive");
     let page = fs::read_to_string(page).unwrap();
-    assert!(page.contains("<svg") && page.matches("<figure>").count() == files.len());
-    assert_eq!(
-        check_ratios(&tables_of_page(&page)),
-        files.len() + files.len() * 2 * 5,
-        "files, then kinds and modes"
-    );
+    assert!(page.contains("<svg") && page.matches("<figure>").count() == 1 + 2 * 2, "sizes, and each file");
+    assert_eq!(check_ratios(&tables_of_page(&page)), files.len() * 2 * 5, "kinds and modes");
+    check_densities_stand_side_by_side(&page, files);
     assert!(page.contains("--m 16,256") && page.contains("seed 4242") && page.contains("p99.9"));
 
     let alone = folder.path().join("alone.kv");
@@ -183,9 +180,24 @@ fn the_probe_measures_an_archive_and_leaves_it_as_it_was() {
     let output = run(probe, &[alone.to_str().unwrap(), "--keys", "30", "--temp", temp, "--m", "64"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("alone.kv") && text.contains("verified by mincore"), "{text}");
-    assert_eq!(check_ratios(&tables(&text)), 1 + 3, "{text}");
+    assert_eq!(check_ratios(&tables(&text)), 3, "{text}");
     for told in ["command ", "--keys 30", "version ", "commit ", "date ", "seed 4242", "mean us", "p99.9"] {
         assert!(text.contains(told), "{told:?} is missing: {text}");
+    }
+}
+
+/// The first table of a page has a line for each file, and what was measured of its densities in neighbouring columns.
+fn check_densities_stand_side_by_side(page: &str, files: &[Value]) {
+    let (_, table) = page.split_once("<table>").unwrap();
+    let (table, _) = table.split_once("</table>").unwrap();
+    let lines: Vec<&str> = table.split("<tr>").skip(1).collect();
+    assert!(table.contains("<th colspan=\"2\">cold p50 us</th>"), "{table}");
+    assert!(lines[0].contains("<th>M=16</th><th>M=256</th>"), "{table}");
+    assert_eq!(lines.len() - 1, files.len() / 2, "a line for each file: {table}");
+    for (line, densities) in lines[1..].iter().zip(files.chunks(2)) {
+        let megabytes = |file: &Value| format!("{:.3}", file["index_bytes"].as_f64().unwrap() / 1e6);
+        let [sparse, dense] = [megabytes(&densities[1]), megabytes(&densities[0])];
+        assert!(line.contains(&format!("<td>{dense}</td><td>{sparse}</td>")), "{line}");
     }
 }
 
@@ -223,7 +235,6 @@ fn the_probe_measures_nothing_but_the_modes_it_was_given() {
         );
     }
     let text = String::from_utf8(run(probe, &arguments).stdout).unwrap();
-    // Nothing was measured cold, so the table of files has no ratio.
     assert_eq!(check_ratios(&tables(&text)), 4, "{text}");
 }
 

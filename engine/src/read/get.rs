@@ -99,11 +99,12 @@ impl LiveSegment {
             return Ok(None);
         }
         let span = self.locate_in(leaf, key, at, tally)?;
+        tally.count(Event::Page);
         if 1 < span.len() && span.len() <= FETCH_PAGES_MAX {
             let segment = self.kv.get()?.view();
             segment.data().advise_fetch(segment.file_range(span));
         }
-        let found = self.get_in(span, key, at, tally)?;
+        let found = self.get_in(span, key, at)?;
         if found.is_none() {
             tally.count(Event::FalsePositive);
         }
@@ -176,14 +177,7 @@ impl LiveSegment {
     }
 
     /// Searches a span. Touches its pages, one after the other: the caller has several asked for at once.
-    pub(crate) fn get_in(
-        &self,
-        span: PageSpan,
-        key: &[u8],
-        at: BlockNumber,
-        tally: &impl Count,
-    ) -> Result<Option<Found>, Error> {
-        tally.count(Event::Page);
+    pub(crate) fn get_in(&self, span: PageSpan, key: &[u8], at: BlockNumber) -> Result<Option<Found>, Error> {
         let kv = self.kv.get()?;
         PAGE.with_borrow_mut(|buf| {
             let version = kv.view().get_in(span, key, at, buf);

@@ -111,7 +111,8 @@ impl LiveSegment {
         drop(requests);
         let mut answered = Vec::new();
         for (p, span) in located {
-            if let Some((_, value)) = self.get_in(span, p.key, at, tally)? {
+            tally.count(Event::Page);
+            if let Some((_, value)) = self.get_in(span, p.key, at)? {
                 answers[p.place] = value;
                 answered.push(p.place);
             }

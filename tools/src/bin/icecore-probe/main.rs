@@ -1,11 +1,13 @@
 //! Measures lookups in segment files, cold and warm, beside the disk's baseline, for any density of the pivot index.
 
 mod archive;
+mod drawing;
 mod html;
 mod measure;
 mod progress;
 mod report;
 mod sample;
+mod table;
 mod target;
 
 use std::error::Error;
