@@ -78,7 +78,7 @@ round() {
     "${bin[$side]}/icecore" root "$dir" >>"$answers"
     "${bin[$side]}/icecore-figures" files --entries "$entries" --cold-keys 50 --unknown-keys 20000 --dir "$temp" >"$temp/figures" 2>/dev/null
     figures less "warm lookup through the engine: p50" "warm lookup through the engine, unknown key: p50" \
-        "warm rung, pivot index M=64: p50" "warm rung, page and value: p50"
+        "warm stage, pivot index M=64: p50" "warm stage, page and value: p50"
     figures more "build .kv + .bt + .kvei: rate" "reindex to M=64: rate" "merge: rate"
     "${bin[$side]}/icecore-figures" hot --small >"$temp/figures" 2>/dev/null
     figures more "2^20 keys, batch 2^17: updates" "2^20 keys, batch 2^9: updates" "2^24 keys, batch 2^17: updates"

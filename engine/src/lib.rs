@@ -59,6 +59,8 @@ macro_rules! left_out {
 /// The files of an archive, byte by byte.
 pub mod format;
 pub mod inspect;
+#[cfg(feature = "measure")]
+pub mod measure;
 pub mod storage;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -35,10 +35,16 @@ const EVENTS: usize = 6;
 #[repr(align(128))]
 pub(crate) struct Tally([AtomicU64; EVENTS]);
 
-impl Tally {
+/// Takes note of what a lookup does when it does it.
+pub(crate) trait Count {
+    /// The event happens now.
+    fn count(&self, event: Event);
+}
+
+impl Count for Tally {
     /// Adds one. The caller is the thread whose tally this is.
     #[inline]
-    pub(crate) fn count(&self, event: Event) {
+    fn count(&self, event: Event) {
         let counter = &self.0[event as usize];
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }

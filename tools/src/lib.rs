@@ -1,17 +1,12 @@
-//! What measures Icecore and what feeds it: workloads, page-cache eviction that is proven, the disk's own floor.
+//! What measures Icecore and what feeds it: workloads, page-cache eviction that is proven, baselines of the disk and of memory.
 //!
 //! | module | what it answers |
 //! |---|---|
 //! | [`workload`] | which bytes: the reference dataset and a stream of blocks, exact and seeded |
-//! | [`evict`] | is this file really out of memory |
-//! | [`usage`] | how many page faults did that cost, how much memory, on which machine |
-//! | [`spread`] | how were the measured values spread |
-//! | [`floor`] | what does this disk, or this memory, take for one random read without any of our code |
-//! | [`build`] | how long does it take to build a segment and its accessors, and how large are they |
-//! | [`lookup`] | what does a lookup in one segment touch and take, rung by rung, cold and warm |
+//! | [`measure`] | what a lookup, a build or any other work touches and takes, beside what the machine takes without our code |
+//! | [`machine`] | which machine was it |
 //! | [`provenance`] | which run of which build was it |
 //! | [`exit`] | what stopped a tool, and how does it say so |
-//! | [`watch`] | how much memory did a piece of work hold at its peak |
 //!
 //! Everything here is for the binaries of this package and for `benches`; no library depends on it.
 //!
@@ -26,13 +21,8 @@
 
 #![deny(unsafe_code)]
 
-pub mod build;
-pub mod evict;
 pub mod exit;
-pub mod floor;
-pub mod lookup;
+pub mod machine;
+pub mod measure;
 pub mod provenance;
-pub mod spread;
-pub mod usage;
-pub mod watch;
 pub mod workload;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use icecore::{Archive, Maintenance, OpenOptions, Options};
-use icecore_tools::usage::Conditions;
+use icecore_tools::machine::Conditions;
 use icecore_tools::workload::storage::StorageEntries;
 use serde_json::Value;
 
@@ -37,7 +37,8 @@ fn run(binary: &str, arguments: &[&str]) -> Output {
 
 /// The tables of a text: heads and lines of cells. A table begins with its heads and ends with an empty line.
 fn tables(text: &str) -> Vec<Vec<Vec<String>>> {
-    let blocks = text.split("\n\n").filter(|block| block.starts_with("file ") && block.contains("  /floor"));
+    let blocks =
+        text.split("\n\n").filter(|block| block.starts_with("file ") && block.contains("  /baseline"));
     let cells = |line: &str| {
         line.split("  ").map(|cell| cell.trim().to_owned()).filter(|cell| !cell.is_empty()).collect()
     };
@@ -51,17 +52,17 @@ fn tables_of_page(page: &str) -> Vec<Vec<Vec<String>>> {
         cells.split("<td>").skip(1).map(|cell| cell.split("</td>").next().unwrap().to_owned()).collect()
     };
     let tables = page.split("<table>").skip(1).map(|table| table.split("</table>").next().unwrap());
-    let tables = tables.filter(|table| table.contains("/floor"));
+    let tables = tables.filter(|table| table.contains("/baseline"));
     tables.map(|table| table.split("<tr>").skip(1).map(cells).collect()).collect()
 }
 
-/// Every `/floor` is the p50 of its line over the floor beside it, as far as the digits tell. Returns how many were compared.
+/// Every `/baseline` is the p50 of its line over the baseline beside it, as far as the digits tell. Returns how many were compared.
 fn check_ratios(tables: &[Vec<Vec<String>>]) -> usize {
     let mut compared = 0;
     for table in tables {
         let place = |name: &str| table[0].iter().position(|head| head == name);
-        let ratio = place("/floor").unwrap();
-        assert_eq!(table[0][ratio - 1], "floor us", "the floor stands beside the ratio");
+        let ratio = place("/baseline").unwrap();
+        assert_eq!(table[0][ratio - 1], "baseline us", "the baseline stands beside the ratio");
         let p50 = place("cold us").or(place("p50")).unwrap();
         for line in table[1..].iter().filter(|line| line[ratio] != "-") {
             let number = |place: usize| line[place].parse::<f64>().unwrap();
@@ -151,10 +152,10 @@ fn the_probe_measures_an_archive_and_leaves_it_as_it_was() {
             };
             assert!(faults.as_f64().unwrap() <= most, "{mode}: {lookups}");
             assert!(lookups["time_ns"]["p50"].as_u64().is_some() && lookups["value"]["time_ns"].is_object());
-            let (ratio, floor) =
-                (lookups["floor_ratio"].as_f64().unwrap(), lookups["floor_ns"].as_f64().unwrap());
+            let (ratio, baseline) =
+                (lookups["baseline_ratio"].as_f64().unwrap(), lookups["baseline_ns"].as_f64().unwrap());
             let p50 = lookups["time_ns"]["p50"].as_f64().unwrap();
-            assert!((ratio - p50 / floor).abs() < 1e-9, "{lookups}");
+            assert!((ratio - p50 / baseline).abs() < 1e-9, "{lookups}");
         }
     }
     let modes = |report: &Value| -> Vec<String> {
@@ -169,12 +170,9 @@ fn the_probe_measures_an_archive_and_leaves_it_as_it_was() {
     assert_eq!(report["conditions"]["seed"], 4242);
     assert!(contents(&dir) == before, "the probe wrote into the archive");
     let page = fs::read_to_string(page).unwrap();
-    assert!(page.contains("<svg") && page.matches("<figure>").count() == files.len());
-    assert_eq!(
-        check_ratios(&tables_of_page(&page)),
-        files.len() + files.len() * 2 * 5,
-        "files, then kinds and modes"
-    );
+    assert!(page.contains("<svg") && page.matches("<figure>").count() == 1 + 2 * 2, "sizes, and each file");
+    assert_eq!(check_ratios(&tables_of_page(&page)), files.len() * 2 * 5, "kinds and modes");
+    check_densities_stand_side_by_side(&page, files);
     assert!(page.contains("--m 16,256") && page.contains("seed 4242") && page.contains("p99.9"));
 
     let alone = folder.path().join("alone.kv");
@@ -182,9 +180,24 @@ fn the_probe_measures_an_archive_and_leaves_it_as_it_was() {
     let output = run(probe, &[alone.to_str().unwrap(), "--keys", "30", "--temp", temp, "--m", "64"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("alone.kv") && text.contains("verified by mincore"), "{text}");
-    assert_eq!(check_ratios(&tables(&text)), 1 + 3, "{text}");
+    assert_eq!(check_ratios(&tables(&text)), 3, "{text}");
     for told in ["command ", "--keys 30", "version ", "commit ", "date ", "seed 4242", "mean us", "p99.9"] {
         assert!(text.contains(told), "{told:?} is missing: {text}");
+    }
+}
+
+/// The first table of a page has a line for each file, and what was measured of its densities in neighbouring columns.
+fn check_densities_stand_side_by_side(page: &str, files: &[Value]) {
+    let (_, table) = page.split_once("<table>").unwrap();
+    let (table, _) = table.split_once("</table>").unwrap();
+    let lines: Vec<&str> = table.split("<tr>").skip(1).collect();
+    assert!(table.contains("<th colspan=\"2\">cold p50 us</th>"), "{table}");
+    assert!(lines[0].contains("<th>M=16</th><th>M=256</th>"), "{table}");
+    assert_eq!(lines.len() - 1, files.len() / 2, "a line for each file: {table}");
+    for (line, densities) in lines[1..].iter().zip(files.chunks(2)) {
+        let megabytes = |file: &Value| format!("{:.3}", file["index_bytes"].as_f64().unwrap() / 1e6);
+        let [sparse, dense] = [megabytes(&densities[1]), megabytes(&densities[0])];
+        assert!(line.contains(&format!("<td>{dense}</td><td>{sparse}</td>")), "{line}");
     }
 }
 
@@ -206,7 +219,7 @@ fn the_probe_measures_nothing_but_the_modes_it_was_given() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     for file in report["files"].as_array().unwrap() {
         assert!(
-            file["floor"]["cold_touch_ns"].is_null() && file["floor"]["warm_read_ns"].is_object(),
+            file["baseline"]["cold_touch_ns"].is_null() && file["baseline"]["warm_read_ns"].is_object(),
             "{file}"
         );
         assert!(
@@ -222,7 +235,6 @@ fn the_probe_measures_nothing_but_the_modes_it_was_given() {
         );
     }
     let text = String::from_utf8(run(probe, &arguments).stdout).unwrap();
-    // Nothing was measured cold, so the table of files has no ratio.
     assert_eq!(check_ratios(&tables(&text)), 4, "{text}");
 }
 
@@ -274,7 +286,7 @@ fn the_figures_of_a_small_dataset_have_names_units_and_goals() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["conditions"]["entries"], 20_000);
     check_provenance(&report["run"], "files --entries 20000");
-    assert!(report["conditions"]["disk_floor"]["cold_touch_ns"]["p50"].as_u64().unwrap() > 0);
+    assert!(report["conditions"]["disk_baseline"]["cold_touch_ns"]["p50"].as_u64().unwrap() > 0);
     let figures = report["figures"].as_array().unwrap();
     assert!(figures.len() > 40, "{} figures", figures.len());
     for figure in figures {

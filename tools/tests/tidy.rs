@@ -49,8 +49,8 @@ const VOCABULARY: &[&str] = &["Error", "bytes", "checksum", "error", "format_doc
 /// public face that are not named here stand on top of all.
 const STOREYS: &[&str] = &[
     "error", "progress", "steps", "domain", "options", "handle", "storage", "wal", "manifest", "format",
-    "stats", "inspect", "segment", "memtable", "read", "merkle", "write", "maintain", "view", "reader",
-    "block", "archive", "lib",
+    "stats", "inspect", "segment", "memtable", "read", "measure", "merkle", "write", "maintain", "view",
+    "reader", "block", "archive", "lib",
 ];
 
 /// Where a type has methods outside the folder that defines it, as (folder, type, reason).
@@ -63,7 +63,7 @@ const UNSAFE_FILES: &[&str] = &[
     "hot/src/memory/arena.rs",
     "hot/src/hash/simd/neon.rs",
     "hot/src/hash/simd/x86.rs",
-    "tools/src/evict.rs",
+    "tools/src/measure/evict.rs",
 ];
 
 /// The attribute on unsafe code that the root of each crate carries.
@@ -456,7 +456,7 @@ fn the_storeys_of_the_engine_lean_on_those_below() {
 #[test]
 fn no_files_name_each_other_in_a_circle() {
     let mut broken = Vec::new();
-    for folder in ["hot/src/", "segments/src/", "index/src/", "engine/src/"] {
+    for folder in ["hot/src/", "segments/src/", "index/src/", "engine/src/", "cli/src/", "tools/src/"] {
         let modules = modules_of(folder);
         let named: BTreeMap<&str, BTreeSet<String>> = modules
             .iter()

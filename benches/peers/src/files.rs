@@ -30,7 +30,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use icecore_tools::usage::{Conditions, load_average};
+use icecore_tools::machine::{Conditions, load_average};
 use icecore_tools::workload::SplitMix64;
 use serde::{Deserialize, Serialize};
 

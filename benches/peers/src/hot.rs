@@ -17,7 +17,7 @@ mod workload;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use icecore_tools::usage::{Conditions, load_average};
+use icecore_tools::machine::{Conditions, load_average};
 use serde::{Deserialize, Serialize};
 
 use crate::Outcome;

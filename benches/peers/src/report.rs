@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
-use icecore_tools::usage::Conditions;
+use icecore_tools::machine::Conditions;
 use serde::Serialize;
 
 /// Prints the report as JSON.

@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::memtable::Found;
 use crate::read::read_state::ReadState;
 use crate::segment::live::LiveSegment;
-use crate::stats::{Event, Tally};
+use crate::stats::{Count, Event};
 
 thread_local! {
     // Decoding a page needs a buffer; one per thread, so that a lookup allocates nothing but its answer.
@@ -49,7 +49,7 @@ impl ReadState {
         domain: DomainId,
         key: &[u8],
         at: BlockNumber,
-        tally: &Tally,
+        tally: &impl Count,
     ) -> Result<Option<(Found, Origin<'_>)>, Error> {
         tally.count(Event::Lookup);
         if let Some(found) = self.find_in_memory(domain, key, at)? {
@@ -93,17 +93,18 @@ impl LiveSegment {
         hash: KeyHash,
         at: BlockNumber,
         leaf: Option<LeafNumber>,
-        tally: &Tally,
+        tally: &impl Count,
     ) -> Result<Option<Found>, Error> {
         if !self.may_hold(hash, tally)? {
             return Ok(None);
         }
         let span = self.locate_in(leaf, key, at, tally)?;
+        tally.count(Event::Page);
         if 1 < span.len() && span.len() <= FETCH_PAGES_MAX {
             let segment = self.kv.get()?.view();
             segment.data().advise_fetch(segment.file_range(span));
         }
-        let found = self.get_in(span, key, at, tally)?;
+        let found = self.get_in(span, key, at)?;
         if found.is_none() {
             tally.count(Event::FalsePositive);
         }
@@ -128,7 +129,7 @@ impl LiveSegment {
     }
 
     /// Asks the filter. Touches one page. Without a sound filter every key may be there.
-    pub(crate) fn may_hold(&self, hash: KeyHash, tally: &Tally) -> Result<bool, Error> {
+    pub(crate) fn may_hold(&self, hash: KeyHash, tally: &impl Count) -> Result<bool, Error> {
         tally.count(Event::FilterProbe);
         let asked = self.kvei.get().and_then(|file| file.view().may_contain(hash).map_err(|e| file.error(e)));
         match asked {
@@ -146,7 +147,7 @@ impl LiveSegment {
         leaf: Option<LeafNumber>,
         key: &[u8],
         at: BlockNumber,
-        tally: &Tally,
+        tally: &impl Count,
     ) -> Result<PageSpan, Error> {
         tally.count(Event::IndexProbe);
         let located = self.bt.get().and_then(|file| {
@@ -176,14 +177,7 @@ impl LiveSegment {
     }
 
     /// Searches a span. Touches its pages, one after the other: the caller has several asked for at once.
-    pub(crate) fn get_in(
-        &self,
-        span: PageSpan,
-        key: &[u8],
-        at: BlockNumber,
-        tally: &Tally,
-    ) -> Result<Option<Found>, Error> {
-        tally.count(Event::Page);
+    pub(crate) fn get_in(&self, span: PageSpan, key: &[u8], at: BlockNumber) -> Result<Option<Found>, Error> {
         let kv = self.kv.get()?;
         PAGE.with_borrow_mut(|buf| {
             let version = kv.view().get_in(span, key, at, buf);

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::read::get::FETCH_PAGES_MAX;
 use crate::read::read_state::ReadState;
 use crate::segment::live::{LiveSegment, OpenFile};
-use crate::stats::{Event, Tally};
+use crate::stats::{Count, Event, Tally};
 use crate::storage::map::Requests;
 
 /// A key on its way down the ladder.
@@ -111,7 +111,8 @@ impl LiveSegment {
         drop(requests);
         let mut answered = Vec::new();
         for (p, span) in located {
-            if let Some((_, value)) = self.get_in(span, p.key, at, tally)? {
+            tally.count(Event::Page);
+            if let Some((_, value)) = self.get_in(span, p.key, at)? {
                 answers[p.place] = value;
                 answered.push(p.place);
             }

@@ -6,7 +6,7 @@
 //! | `each` | of the store's files nothing but what opening reads, before each lookup |
 //! | `warm` | everything: all questions were asked before |
 //!
-//! Every eviction is one of all files in the store's folder, proven by `mincore` ([`icecore_tools::evict`]), while the store is closed,
+//! Every eviction is one of all files in the store's folder, proven by `mincore` ([`icecore_tools::measure::evict`]), while the store is closed,
 //! so that caches of its own are empty too. Opening is never timed as part of a lookup; what it takes and reads stands in [`Opening`].
 
 use std::fs;
@@ -14,10 +14,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use icecore_tools::evict::Means;
-use icecore_tools::floor::{clock_cost, cold_touches};
-use icecore_tools::spread::Spread;
-use icecore_tools::usage::{anonymous_resident_bytes, process_faults};
+use icecore_tools::measure::evict::EvictMethod;
+use icecore_tools::measure::baseline::{clock_cost, cold_touches};
+use icecore_tools::measure::histogram::Histogram;
+use icecore_tools::measure::faults::process_faults;
+use icecore_tools::measure::peak::anonymous_resident_bytes;
 use serde::{Deserialize, Serialize};
 
 use super::workload::{Question, Workload};
@@ -103,8 +104,8 @@ pub(crate) fn load(task: &Task) -> Outcome<Loaded> {
 pub(crate) fn ask_cold(task: &Task) -> Outcome<(Cold, Vec<Row>)> {
     let peer = task.peer()?;
     let workload = Workload::new(task.entries);
-    let mut bench = Bench { peer: &*peer, dir: &task.dir, means: Means::detect(), rows: Vec::new() };
-    let touches = cold_touches(&task.reference, bench.means, task.cold_lookups, 1)?;
+    let mut bench = Bench { peer: &*peer, dir: &task.dir, method: EvictMethod::detect(), rows: Vec::new() };
+    let touches = cold_touches(&task.reference, bench.method, task.cold_lookups, 1)?;
     let opening = bench.cold("past", &workload.past_apart(1, task.cold_lookups))?;
     bench.cold("early", &workload.early(1, task.cold_lookups))?;
     bench.cold("unknown", &workload.unknown(1, task.cold_lookups))?;
@@ -160,7 +161,7 @@ fn memory() -> u64 {
 struct Bench<'a> {
     peer: &'a dyn Peer,
     dir: &'a Path,
-    means: Means,
+    method: EvictMethod,
     rows: Vec<Row>,
 }
 
@@ -192,7 +193,7 @@ impl Bench<'_> {
 
     fn evict(&self) -> Outcome {
         for file in files_in(self.dir)? {
-            self.means.evict(&file)?;
+            self.method.evict(&file)?;
         }
         Ok(())
     }
@@ -221,7 +222,7 @@ impl OpeningWatch {
 /// Lookups of one kind.
 #[derive(Default)]
 struct Series {
-    time: Spread,
+    time: Histogram,
     read_bytes: u64,
     read_calls: u64,
     major_faults: u64,

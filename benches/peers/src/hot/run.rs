@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use icecore_tools::usage::anonymous_resident_bytes;
-use nix::sys::resource::{UsageWho, getrusage};
+use icecore_tools::measure::cpu::process_cpu_time;
+use icecore_tools::measure::peak::anonymous_resident_bytes;
 use serde::{Deserialize, Serialize};
 
 use super::workload::{Change, Keys, insertions};
@@ -99,7 +99,7 @@ impl Run {
             return None;
         };
         let count = changes.len() as u64;
-        self.current = Some(Current { start: Instant::now(), cpu: process_cpu(), changes: count, is_load });
+        self.current = Some(Current { start: Instant::now(), cpu: process_cpu_time(), changes: count, is_load });
         Some(changes)
     }
 
@@ -115,7 +115,7 @@ impl Run {
             self.load_time += time;
         } else {
             self.time += time;
-            self.cpu += process_cpu().saturating_sub(current.cpu);
+            self.cpu += process_cpu_time().saturating_sub(current.cpu);
             self.updates += current.changes;
         }
         Ok(())
@@ -140,13 +140,4 @@ impl Run {
 
 fn memory() -> u64 {
     anonymous_resident_bytes().unwrap_or(0)
-}
-
-/// The time that all threads of this process were on a processor.
-fn process_cpu() -> Duration {
-    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("getrusage fails only for an unknown argument");
-    [usage.user_time(), usage.system_time()]
-        .into_iter()
-        .map(|time| Duration::from_secs(time.tv_sec() as u64) + Duration::from_micros(time.tv_usec() as u64))
-        .sum()
 }

@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand, ValueEnum};
 use icecore::{Archive, DensityRule, MergeOptions, Observer, OpenOptions, ReindexRule};
 use icecore_index::Density;
-use icecore_tools::usage::{
-    bytes_read, children_cpu_time, children_peak_resident_bytes, mappings, peak_bytes_since_reset,
-    process_cpu_time,
-};
-use icecore_tools::watch::{Peak, watch};
+use icecore_tools::measure::cpu::{children_cpu_time, process_cpu_time};
+use icecore_tools::measure::peak::{Peak, watch};
+use icecore_tools::measure::peak::{children_peak_resident_bytes, peak_bytes_since_reset};
+use icecore_tools::measure::system::{bytes_read, mappings};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

@@ -1,10 +1,10 @@
-//! The figures of files, measured on the reference dataset.
+//! The benchmarks of files, measured on the reference dataset.
 //!
 //! | part | on what |
 //! |---|---|
 //! | [`sizes`] | segment files built from the dataset, all entries at one block: bytes, and how fast they were built |
-//! | [`cold`] | those files, evicted: faults and time of a lookup beside the disk's floor |
-//! | [`warm`] | those files in memory: the rungs of a lookup, the filter |
+//! | [`cold`] | those files, evicted: faults and time of a lookup beside the disk's baseline |
+//! | [`warm`] | those files in memory: the stages of a lookup, the filter |
 //! | [`shapes`] | segment files of other keys and values: faults, time and bytes |
 //! | [`archive`] | an archive that ingested the dataset in steps and merged them: lookups through the engine, merge, reindex |
 
@@ -19,15 +19,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 use icecore_segments::EncodingRule;
-use icecore_tools::evict::Means;
-use icecore_tools::floor::{self, Floor, FloorOptions};
-use icecore_tools::usage::{Conditions, load_average};
+use icecore_tools::machine::{Conditions, load_average};
+use icecore_tools::measure::baseline::{self, Baseline, BaselineOptions};
+use icecore_tools::measure::evict::EvictMethod;
 use icecore_tools::workload::storage::{BlockRule, Entry, StorageEntries};
 use serde::Serialize;
 
 use crate::report::Figures;
 
-/// How to measure the figures of files.
+/// How to measure files.
 #[derive(Args)]
 pub(crate) struct FilesArgs {
     /// How many entries the dataset has.
@@ -39,7 +39,7 @@ pub(crate) struct FilesArgs {
     /// How many keys are looked up cold.
     #[arg(long, default_value_t = 2000)]
     cold_keys: usize,
-    /// How many unknown keys the filter is asked for: the false positives are then known to 1 % of themselves.
+    /// How many unknown keys the filter is probed for: the false positives are then known to 1 % of themselves.
     #[arg(long, default_value_t = 2_000_000)]
     unknown_keys: usize,
     /// Leave the files there, for icecore-probe to look at.
@@ -55,7 +55,7 @@ struct Bench {
     dataset: StorageEntries,
     entries: Vec<Entry>,
     dir: PathBuf,
-    means: Means,
+    method: EvictMethod,
     cold_keys: usize,
     unknown_keys: usize,
     figures: Figures,
@@ -66,8 +66,8 @@ struct Bench {
 struct FilesConditions {
     entries: u64,
     machine: Conditions,
-    disk_floor: Floor,
-    evicted_by: Means,
+    disk_baseline: Baseline,
+    evicted_by: EvictMethod,
     cold_keys: usize,
     clock: &'static str,
     repetitions: &'static str,
@@ -78,7 +78,7 @@ struct FilesConditions {
 const CLOCK: &str =
     "warm: each operation timed alone, the p50 of the clock's cost subtracted; cold: not subtracted";
 
-const REPETITIONS: &str = "warm p50: the lowest of 5 passes, its floor too; build: the fastest of 3; multi_get: the median of 9; others once";
+const REPETITIONS: &str = "warm p50: the lowest of 5 passes, its baseline too; build: the fastest of 3; multi_get: the median of 9; others once";
 
 /// How often a warm figure is measured. The lowest counts, since what slows one down is another program.
 const PASSES: u64 = 5;
@@ -94,14 +94,14 @@ pub(crate) fn run(args: &FilesArgs) -> Result<(), Box<dyn Error>> {
         dataset,
         entries,
         dir: folder.path().to_owned(),
-        means: Means::detect(),
+        method: EvictMethod::detect(),
         cold_keys: args.cold_keys,
         unknown_keys: args.unknown_keys,
         figures: Figures::new(),
     };
     let files = sizes::measure(&mut bench)?;
-    let touches = FloorOptions { touches: args.cold_keys, ..FloorOptions::default() };
-    let disk_floor = floor::measure(&files.reference.kv, bench.means, &touches)?;
+    let touches = BaselineOptions { touches: args.cold_keys, ..BaselineOptions::default() };
+    let disk_baseline = baseline::measure(&files.reference.files()[0], bench.method, &touches)?;
     cold::measure(&mut bench, &files)?;
     warm::measure(&mut bench, &files)?;
     archive::measure(&mut bench)?;
@@ -109,8 +109,8 @@ pub(crate) fn run(args: &FilesArgs) -> Result<(), Box<dyn Error>> {
     let conditions = FilesConditions {
         entries: args.entries,
         machine: Conditions::of(folder.path()),
-        disk_floor,
-        evicted_by: bench.means,
+        disk_baseline,
+        evicted_by: bench.method,
         cold_keys: args.cold_keys,
         clock: CLOCK,
         repetitions: REPETITIONS,

@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use icecore::storage::os::OsStorage;
 use icecore::{Archive, Durability, Maintenance, OpenOptions, Options, Reader};
-use icecore_tools::spread::Spread;
-use icecore_tools::usage::{Conditions, bytes_read, load_average, monotonic_time};
+use icecore_tools::machine::{Conditions, load_average};
+use icecore_tools::measure::cpu::monotonic_time;
+use icecore_tools::measure::histogram::Histogram;
+use icecore_tools::measure::system::bytes_read;
 use icecore_tools::workload::mix;
 use serde::Serialize;
 
@@ -118,7 +120,7 @@ pub(crate) fn run(args: &FollowArgs) -> Result<(), Box<dyn Error>> {
 /// Time and bytes of calls of one kind.
 #[derive(Default)]
 struct Calls {
-    time: Spread,
+    time: Histogram,
     bytes: u64,
 }
 
@@ -158,7 +160,7 @@ fn follow(
         bytes_read().unwrap_or(0) - before
     };
     let (mut idle, mut block, mut emission) = (Calls::default(), Calls::default(), Calls::default());
-    let mut lookup = Spread::default();
+    let mut lookup = Histogram::default();
     for _ in 0..IDLE {
         idle.refresh(&reader, false)?;
     }
@@ -175,7 +177,7 @@ fn follow(
         }
     }
     let changed = (args.changes as usize * (KEY_LEN + VALUE_LEN)) as f64;
-    let micros = |spread: &Spread, quantile| spread.quantile(quantile) as f64 / 1e3;
+    let micros = |histogram: &Histogram, quantile| histogram.quantile(quantile) as f64 / 1e3;
     for (what, calls) in [
         ("refresh, nothing new", &idle),
         ("refresh after a block", &block),
@@ -196,8 +198,8 @@ fn follow(
 }
 
 /// How long after each commit the reader woke up.
-fn wait(args: &FollowArgs, reader: &Reader, writer: &mut Writer) -> Result<Spread, Box<dyn Error>> {
-    let mut woken = Spread::default();
+fn wait(args: &FollowArgs, reader: &Reader, writer: &mut Writer) -> Result<Histogram, Box<dyn Error>> {
+    let mut woken = Histogram::default();
     for number in 0..args.blocks {
         let lull = LULL + Duration::from_nanos(mix(number) % LULL.as_nanos() as u64);
         writer.ask(args.changes, lull)?;

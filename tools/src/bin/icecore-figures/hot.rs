@@ -20,7 +20,8 @@ use std::time::Duration;
 use clap::Args;
 use icecore_hot::measure::{DOMAIN, Roofs, key, value};
 use icecore_hot::{HotTree, Loader, Options, Parallelism};
-use icecore_tools::usage::{Conditions, Times, load_average};
+use icecore_tools::machine::{Conditions, load_average};
+use icecore_tools::measure::cpu::Times;
 use serde::Serialize;
 
 use crate::report::Figures;

@@ -31,7 +31,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// The figures of files: faults, times against the disk's floor, sizes, build, reindex and merge.
+    /// The figures of files: faults, times against the disk's baseline, sizes, build, reindex and merge.
     Files(files::FilesArgs),
     /// The figures of the hot layer: updates, memory and proofs, beside what the machine can do of hashing and random reads.
     Hot(hot::HotArgs),

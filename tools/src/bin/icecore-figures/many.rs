@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use icecore::{Archive, Durability, Maintenance, OpenOptions, Options};
-use icecore_tools::usage::{Conditions, load_average};
+use icecore_tools::machine::{Conditions, load_average};
 use icecore_tools::workload::mix;
 use serde::Serialize;
 

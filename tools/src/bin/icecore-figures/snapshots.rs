@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use icecore::storage::os::OsStorage;
 use icecore::{Archive, Durability, Maintenance, MergeOptions, OpenOptions, Options};
-use icecore_tools::evict::Means;
+use icecore_tools::machine::{Conditions, load_average};
+use icecore_tools::measure::evict::EvictMethod;
 use icecore_tools::provenance::Provenance;
-use icecore_tools::usage::{Conditions, load_average};
 use icecore_tools::workload::mix;
 use serde::Serialize;
 
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &SnapshotsArgs) -> Result<(), Box<dyn Error>> {
     let load_before = load_average();
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = tempfile::Builder::new().prefix("icecore-figures").tempdir_in(&parent)?;
-    let means = Means::detect();
+    let method = EvictMethod::detect();
     let run = Provenance::of_this_run();
     if !args.json {
         println!("{run}\n");
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &SnapshotsArgs) -> Result<(), Box<dyn Error>> {
         run,
         ingest: ingest::measure(args, folder.path())?,
         proofs: proofs::measure(args, folder.path())?,
-        preload: proofs::preload(args, folder.path(), means)?,
+        preload: proofs::preload(args, folder.path(), method)?,
         open: open::measure(args, folder.path())?,
         machine: Conditions::of(folder.path()),
         load_average: [load_before, load_average()],

@@ -9,9 +9,10 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use icecore_tools::workload::SplitMix64;
 use nix::sys::resource::{Resource, setrlimit};
 
-use crate::tape::{Random, Tape};
+use crate::tape::{Tape, random_tape};
 
 /// The address space of a run: what takes more ends it, as on a machine without that much memory.
 const ADDRESS_SPACE_MAX: u64 = 8 << 30;
@@ -80,10 +81,10 @@ impl Worker {
 /// Runs inputs of a seed until the time is up.
 pub(crate) fn fuzz(target: &Target, seed: u64, limits: Limits) -> Result<(), Box<dyn Error>> {
     let worker = Worker::start(target)?;
-    let (mut random, started) = (Random(seed), Instant::now());
+    let (mut random, started) = (SplitMix64::new(seed), Instant::now());
     let mut rounds = 0u64;
     while rounds == 0 || started.elapsed() < limits.total {
-        let tape = random.tape();
+        let tape = random_tape(&mut random);
         // The first input waits for the samples to be built.
         let each = if rounds == 0 { limits.each + Duration::from_secs(30) } else { limits.each };
         if let Err(reason) = worker.run(&tape, each) {

@@ -10,8 +10,7 @@ use std::sync::{Arc, LazyLock};
 use icecore::storage::Storage;
 use icecore::testing::SimStorage;
 use icecore::{Archive, Domain, EncodingRule, Maintenance, MergeOptions, OpenOptions, Options, Root};
-
-use crate::tape::Random;
+use icecore_tools::workload::SplitMix64;
 
 /// Where an archive lives on its disk.
 pub(crate) const PATH: &str = "/archive";
@@ -85,9 +84,9 @@ impl Make {
         let options = options.reorg_window(self.window).snapshot_period(NonZeroU64::new(self.snapshots));
         let archive = Archive::create_on(Arc::new(disk.clone()), PATH, options, open_options())?;
         let mut history: Vec<(u64, Root, BTreeMap<Key, Vec<u8>>)> = Vec::new();
-        let (mut random, mut keys, mut height) = (Random(seed), BTreeSet::new(), 3);
+        let (mut random, mut keys, mut height) = (SplitMix64::new(seed), BTreeSet::new(), 3);
         for number in 0..self.blocks {
-            height += if random.next().is_multiple_of(6) { 3 } else { 1 };
+            height += if random.next_u64().is_multiple_of(6) { 3 } else { 1 };
             let mut state = history.last().map(|(_, _, state)| state.clone()).unwrap_or_default();
             let mut block = archive.begin(height)?;
             for _ in 0..self.changes {
@@ -129,9 +128,9 @@ impl Make {
     }
 
     /// Hot keys of few bytes, colder ones of 52; short values, and now and then one too large for a page.
-    fn change(&self, random: &mut Random) -> (usize, Vec<u8>, Option<Vec<u8>>) {
-        let domain = (random.next() % 2) as usize;
-        let number = random.next() % 40;
+    fn change(&self, random: &mut SplitMix64) -> (usize, Vec<u8>, Option<Vec<u8>>) {
+        let domain = (random.next_u64() % 2) as usize;
+        let number = random.next_u64() % 40;
         let key = if number < 10 {
             format!("k{number}").into_bytes()
         } else {
@@ -140,17 +139,17 @@ impl Make {
             key[51] = (number / 3) as u8;
             key
         };
-        let len = match random.next() % 16 {
+        let len = match random.next_u64() % 16 {
             0 => return (domain, key, None),
-            1 if !self.has(Extra::Texts) => 1500 + random.next() % 2000,
+            1 if !self.has(Extra::Texts) => 1500 + random.next_u64() % 2000,
             _ if self.has(Extra::Texts) && domain == 1 => 700,
-            _ => random.next() % 40,
+            _ => random.next_u64() % 40,
         };
         let words = ["state ", "block ", "ice ", "core ", "archive ", "key "];
         let mut value = Vec::new();
         while (value.len() as u64) < len {
-            match random.next() % 8 {
-                0 => value.extend(random.next().to_le_bytes()),
+            match random.next_u64() % 8 {
+                0 => value.extend(random.next_u64().to_le_bytes()),
                 word => value.extend(words[word as usize % words.len()].bytes()),
             }
         }

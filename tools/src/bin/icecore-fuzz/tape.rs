@@ -1,5 +1,7 @@
 //! A tape of random bytes from which a target takes its decisions: the same tape, the same run.
 
+use icecore_tools::workload::SplitMix64;
+
 /// What is left of a tape. At its end every decision is 0.
 pub(crate) struct Tape<'a> {
     bytes: &'a [u8],
@@ -99,21 +101,8 @@ impl<'a> Tape<'a> {
     }
 }
 
-/// SplitMix64: what a seed gives.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A tape for one input.
-    pub(crate) fn tape(&mut self) -> Vec<u8> {
-        let len = 16 + (self.next() % 500) as usize;
-        std::iter::repeat_with(|| self.next() as u8).take(len).collect()
-    }
+/// A tape for one input.
+pub(crate) fn random_tape(random: &mut SplitMix64) -> Vec<u8> {
+    let len = 16 + random.below(500) as usize;
+    std::iter::repeat_with(|| random.next_u64() as u8).take(len).collect()
 }

@@ -14,20 +14,20 @@ use icecore::storage::os::OsStorage;
 use icecore::storage::{Access, Storage};
 use icecore::{Reader, SegmentInfo};
 use icecore_segments::Segment;
-use icecore_tools::evict::PAGE_SIZE;
-use icecore_tools::floor::clock_cost;
-use icecore_tools::lookup::{Ask, Mode};
-use icecore_tools::spread::Spread;
-use icecore_tools::usage::thread_faults;
+use icecore_tools::measure::baseline::clock_cost;
+use icecore_tools::measure::evict::PAGE_SIZE;
+use icecore_tools::measure::faults::thread_faults;
+use icecore_tools::measure::histogram::Histogram;
+use icecore_tools::measure::lookup::{Mode, Query};
 use icecore_tools::workload::SplitMix64;
 
 use crate::measure::{EACH_SHARE, Plan, WARM_FACTOR};
 use crate::progress::Progress;
-use crate::report::{ArchiveReport, ArchiveSeries, Asked};
+use crate::report::{ArchiveReport, ArchiveSeries, KeyKind};
 use crate::sample;
 
-/// What is asked for, by whether it is there.
-type AskSets = Vec<(Asked, Vec<Ask>)>;
+/// The queries by the kind of their keys.
+type QuerySets = Vec<(KeyKind, Vec<Query>)>;
 
 /// The files of a segment, by their place in [`SegmentInfo::files`].
 const KV: Range<usize> = 0..1;
@@ -43,7 +43,7 @@ pub(crate) struct Probed {
     segments: Vec<SegmentInfo>,
 }
 
-/// The domains of an archive that have segments, or the one asked for.
+/// The domains of an archive that have segments, or the one that is named.
 pub(crate) fn domains(dir: &Path, only: Option<&str>) -> Result<Vec<Probed>, icecore::Error> {
     let reader = Reader::open(dir)?;
     let names = reader.domains().iter().map(|domain| domain.name.clone());
@@ -71,12 +71,12 @@ impl Probed {
     pub(crate) fn measure(&self, plan: &Plan, progress: &Progress) -> Result<ArchiveReport, Box<dyn Error>> {
         let name = format!("all of {}", self.domain);
         let mut lookups = Vec::new();
-        for (asked, asks) in progress.measure(format!("{name}: keys"), || self.asks(plan))? {
+        for (kind, queries) in progress.measure(format!("{name}: keys"), || self.queries(plan))? {
             for &mode in &plan.modes {
                 for threads in readers(mode, plan) {
-                    let what = format!("{name}: {mode:?}, {asked:?}, threads={threads}").to_lowercase();
-                    let measured = progress.measure(what, || self.lookups(mode, threads, &asks, plan))?;
-                    lookups.push((asked, mode, threads, measured));
+                    let what = format!("{name}: {mode:?}, {kind:?}, threads={threads}").to_lowercase();
+                    let measured = progress.measure(what, || self.lookups(mode, threads, &queries, plan))?;
+                    lookups.push((kind, mode, threads, measured));
                 }
             }
         }
@@ -90,7 +90,7 @@ impl Probed {
     }
 
     /// Keys of all segments, of each as many as its share of the entries; and keys that no segment has.
-    fn asks(&self, plan: &Plan) -> Result<AskSets, Box<dyn Error>> {
+    fn queries(&self, plan: &Plan) -> Result<QuerySets, Box<dyn Error>> {
         let count = plan.keys * WARM_FACTOR;
         let entries: u64 = self.segments.iter().map(|segment| segment.entries).sum();
         let mut hits = Vec::with_capacity(count);
@@ -101,32 +101,32 @@ impl Probed {
             hits.extend(sample::present(&Segment::open(mapping)?, share, plan.seed + number as u64)?);
         }
         // Pruning keeps versions that are older than the first block that is answered.
-        hits.iter_mut().for_each(|ask| ask.at = ask.at.max(first));
+        hits.iter_mut().for_each(|query| query.at = query.at.max(first));
         SplitMix64::new(plan.seed).shuffle(&mut hits);
         if !plan.misses {
-            return Ok(vec![(Asked::Hits, hits)]);
+            return Ok(vec![(KeyKind::Hits, hits)]);
         }
         let latest = Reader::open(&self.dir)?.latest()?;
-        let find = |ask: &Ask| latest.lookup(&self.domain, &ask.key).map(|found| found.is_some());
+        let find = |query: &Query| latest.lookup(&self.domain, &query.key).map(|found| found.is_some());
         let misses = sample::absent(find, &hits, latest.height(), plan.seed)?;
-        Ok(vec![(Asked::Hits, hits), (Asked::Misses, misses)])
+        Ok(vec![(KeyKind::Hits, hits), (KeyKind::Misses, misses)])
     }
 
     fn lookups(
         &self,
         mode: Mode,
         threads: usize,
-        asks: &[Ask],
+        queries: &[Query],
         plan: &Plan,
     ) -> Result<Measured, Box<dyn Error>> {
-        let cold = &asks[..asks.len().div_ceil(WARM_FACTOR)];
+        let cold = &queries[..queries.len().div_ceil(WARM_FACTOR)];
         let few = &cold[..cold.len().div_ceil(EACH_SHARE)];
         match mode {
             Mode::Resident => self.cold(cold, KV, ACCESSORS, plan),
             Mode::Once => self.cold(cold, ALL, 0..0, plan),
             Mode::Opened => self.cold_each(few, KV_BT, FILTER, plan),
             Mode::Each => self.cold_each(few, ALL, 0..0, plan),
-            Mode::Warm => self.warm(asks, threads),
+            Mode::Warm => self.warm(queries, threads),
         }
     }
 
@@ -147,7 +147,7 @@ impl Probed {
             black_box(fs::read(path)?);
         }
         for path in self.files(evicted) {
-            plan.means.evict(&path)?;
+            plan.method.evict(&path)?;
         }
         Ok(Reader::open(&self.dir)?)
     }
@@ -155,15 +155,15 @@ impl Probed {
     /// Lookups after one eviction.
     fn cold(
         &self,
-        asks: &[Ask],
+        queries: &[Query],
         evicted: Range<usize>,
         resident: Range<usize>,
         plan: &Plan,
     ) -> Result<Measured, Box<dyn Error>> {
         let reader = self.open_cold(evicted, resident, plan)?;
         let mut measured = Measured::default();
-        for ask in asks {
-            measured.lookup(&reader, &self.domain, ask)?;
+        for query in queries {
+            measured.lookup(&reader, &self.domain, query)?;
         }
         Ok(measured)
     }
@@ -171,36 +171,36 @@ impl Probed {
     /// Lookups with an eviction before each; neither that nor the opening is timed.
     fn cold_each(
         &self,
-        asks: &[Ask],
+        queries: &[Query],
         evicted: Range<usize>,
         resident: Range<usize>,
         plan: &Plan,
     ) -> Result<Measured, Box<dyn Error>> {
         let mut measured = Measured::default();
-        for ask in asks {
+        for query in queries {
             let reader = self.open_cold(evicted.clone(), resident.clone(), plan)?;
-            measured.lookup(&reader, &self.domain, ask)?;
+            measured.lookup(&reader, &self.domain, query)?;
         }
         Ok(measured)
     }
 
     /// By `threads` readers at once, each with all keys from another place on.
-    fn warm(&self, asks: &[Ask], threads: usize) -> Result<Measured, Box<dyn Error>> {
+    fn warm(&self, queries: &[Query], threads: usize) -> Result<Measured, Box<dyn Error>> {
         let reader = Reader::open(&self.dir)?;
         for path in self.files(ALL) {
             let mapping = OsStorage.map(&path, Access::Sequential)?;
             mapping.as_ref().iter().step_by(PAGE_SIZE as usize).for_each(|byte| _ = black_box(*byte));
         }
-        for ask in asks {
-            black_box(reader.at(ask.at)?.lookup(&self.domain, &ask.key)?);
+        for query in queries {
+            black_box(reader.at(query.at)?.lookup(&self.domain, &query.key)?);
         }
         let clock_ns = clock_cost().quantile(0.5);
         let begin = Barrier::new(threads);
         let read = &|thread: usize| {
             let mut measured = Measured { clock_ns, ..Measured::default() };
-            let (late, early) = asks.split_at(asks.len() * thread / threads);
+            let (late, early) = queries.split_at(queries.len() * thread / threads);
             begin.wait();
-            early.iter().chain(late).try_for_each(|ask| measured.lookup(&reader, &self.domain, ask))?;
+            early.iter().chain(late).try_for_each(|query| measured.lookup(&reader, &self.domain, query))?;
             Ok::<_, icecore::Error>(measured)
         };
         let mut all = Measured::default();
@@ -220,17 +220,17 @@ impl Probed {
 pub(crate) struct Measured {
     clock_ns: u64,
     pub(crate) found: u64,
-    pub(crate) time: Spread,
-    pub(crate) waits: Spread,
-    pub(crate) pages: Spread,
+    pub(crate) time: Histogram,
+    pub(crate) waits: Histogram,
+    pub(crate) pages: Histogram,
 }
 
 impl Measured {
-    fn lookup(&mut self, reader: &Reader, domain: &str, ask: &Ask) -> Result<(), icecore::Error> {
-        let view = reader.at(ask.at)?;
+    fn lookup(&mut self, reader: &Reader, domain: &str, query: &Query) -> Result<(), icecore::Error> {
+        let view = reader.at(query.at)?;
         let before = thread_faults();
         let start = Instant::now();
-        let found = black_box(view.lookup(domain, &ask.key)?);
+        let found = black_box(view.lookup(domain, &query.key)?);
         let time = start.elapsed().as_nanos() as u64;
         let faults = thread_faults() - before;
         self.found += u64::from(found.is_some());

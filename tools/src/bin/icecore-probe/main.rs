@@ -1,11 +1,13 @@
-//! Measures lookups in segment files, cold and warm, beside the disk's floor, for any density of the pivot index.
+//! Measures lookups in segment files, cold and warm, beside the disk's baseline, for any density of the pivot index.
 
 mod archive;
+mod drawing;
 mod html;
 mod measure;
 mod progress;
 mod report;
 mod sample;
+mod table;
 mod target;
 
 use std::error::Error;
@@ -14,10 +16,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use icecore_index::Density;
-use icecore_tools::evict::Means;
-use icecore_tools::lookup::Mode;
+use icecore_tools::machine::Conditions;
+use icecore_tools::measure::evict::EvictMethod;
+use icecore_tools::measure::lookup::Mode;
 use icecore_tools::provenance::Provenance;
-use icecore_tools::usage::Conditions;
 use progress::Progress;
 use report::{ProbeConditions, Report};
 
@@ -36,7 +38,7 @@ struct Args {
     /// Archive directories or `.kv` files.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// The densities: entries per pivot, separated by commas. The index of a file is used where its M is asked for.
+    /// The densities: entries per pivot, separated by commas. The index of a file is used where it has that M.
     #[arg(long, value_delimiter = ',', default_value = "16,64,256", value_parser = density)]
     m: Vec<Density>,
     /// How many keys are looked up cold; ten times as many warm, a tenth where files are evicted before each.
@@ -116,7 +118,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         misses: args.misses,
         threads: args.threads as usize,
         seed: args.seed,
-        means: Means::detect(),
+        method: EvictMethod::detect(),
         temp: temp.path().to_owned(),
     };
     let mut domains = Vec::new();
@@ -136,7 +138,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let conditions = ProbeConditions {
         run,
         machine: Conditions::of(&targets[0].kv),
-        evicted_by: plan.means,
+        evicted_by: plan.method,
         keys: plan.keys,
         seed: plan.seed,
         clock: "warm: p50 of the clock's cost subtracted; cold: not subtracted",

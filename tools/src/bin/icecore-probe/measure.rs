@@ -1,29 +1,37 @@
-//! Measures one segment: its floor once, then each density in each mode.
+//! Measures one segment: its baseline once, then each density in each mode.
+//!
+//! The files of a segment may be anywhere: they are linked into a temporary directory, in which what is missing is built.
 
 use std::error::Error;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use icecore::measure::LoneSegment;
+use icecore::storage::os::OsStorage;
+use icecore::storage::{Access, Storage};
 use icecore_index::Density;
-use icecore_segments::SegmentSummary;
-use icecore_tools::build::{SegmentFiles, build_filter, build_index};
-use icecore_tools::evict::Means;
-use icecore_tools::floor::{self, Floor, FloorOptions};
-use icecore_tools::lookup::{Ask, Ladder, Mode, Series, measure, measure_beside_floor};
-use icecore_tools::spread::Summary;
+use icecore_segments::{Segment, SegmentSummary};
+use icecore_tools::measure::baseline::{self, Baseline, BaselineOptions};
+use icecore_tools::measure::evict::EvictMethod;
+use icecore_tools::measure::histogram::Summary;
+use icecore_tools::measure::lookup::{
+    Mode, Query, Series, measure, measure_beside_baseline, on_distinct_pages,
+};
 
 use crate::progress::Progress;
-use crate::report::{Asked, FileReport, ModeReport};
+use crate::report::{FileReport, KeyKind, ModeReport};
 use crate::sample;
 use crate::target::Target;
 
-/// Where files are evicted before every lookup, one in so many keys is asked for.
+/// Where files are evicted before every lookup, one in this many keys is looked up.
 pub(crate) const EACH_SHARE: usize = 10;
 
-/// How many keys are asked for warm, in keys asked for cold.
+/// Warm lookups for each cold one.
 pub(crate) const WARM_FACTOR: usize = 10;
 
-/// In how many rounds lookups and touches of the floor take turns.
+/// The rounds in which lookups and touches of the baseline take turns.
 const ROUNDS: usize = 10;
 
 /// What is measured of every segment.
@@ -35,36 +43,36 @@ pub(crate) struct Plan {
     /// How many read an archive at once.
     pub(crate) threads: usize,
     pub(crate) seed: u64,
-    pub(crate) means: Means,
+    pub(crate) method: EvictMethod,
     /// Where accessors are built.
     pub(crate) temp: PathBuf,
 }
 
 impl Plan {
-    /// The kinds of keys that are asked for.
+    /// How many kinds of keys are looked up.
     pub(crate) fn kinds(&self) -> usize {
         if self.misses { 2 } else { 1 }
     }
 
-    /// How many measurements [`file()`] takes: keys and floor, the densities, and for each its modes.
+    /// How many measurements [`file()`] takes: keys and baseline, the densities, and for each its modes.
     pub(crate) fn measurements(&self) -> usize {
         2 + self.densities.len() * (1 + self.modes.len() * self.kinds())
     }
 
-    /// The floors that the modes are compared with. Only those: a warm measurement evicts nothing.
-    fn floors(&self) -> FloorOptions {
-        let all = FloorOptions { touches: self.keys, seed: self.seed, ..FloorOptions::default() };
+    /// The baselines that the modes are compared with. Only those: a warm measurement evicts nothing.
+    fn baselines(&self) -> BaselineOptions {
+        let all = BaselineOptions { touches: self.keys, seed: self.seed, ..BaselineOptions::default() };
         let is_cold = self.modes.iter().any(|mode| *mode != Mode::Warm);
-        let cold = if is_cold { all } else { FloorOptions { touches: 0, deep_reads: 0, ..all } };
-        if self.modes.contains(&Mode::Warm) { cold } else { FloorOptions { warm_reads: 0, ..cold } }
+        let cold = if is_cold { all } else { BaselineOptions { touches: 0, deep_reads: 0, ..all } };
+        if self.modes.contains(&Mode::Warm) { cold } else { BaselineOptions { warm_reads: 0, ..cold } }
     }
 }
 
-/// What is asked of a segment.
-struct Asks {
-    kind: Asked,
-    cold: Vec<Ask>,
-    warm: Vec<Ask>,
+/// The keys of one kind.
+struct KeySet {
+    kind: KeyKind,
+    cold: Vec<Query>,
+    warm: Vec<Query>,
 }
 
 /// The reports of one segment, one for each density.
@@ -74,24 +82,23 @@ pub(crate) fn file(
     progress: &Progress,
 ) -> Result<Vec<FileReport>, Box<dyn Error>> {
     let name = target.name();
-    let own = accessors(target, &plan.temp)?;
-    let (summary, own_m) = {
-        let ladder = Ladder::open(&own)?;
-        (ladder.segment().summary().clone(), ladder.index().summary().m)
-    };
+    let (own, is_built) = segment(target, &plan.temp)?;
+    let summary = own.reader()?.kv()?.summary().clone();
     if summary.entries == 0 {
         return Ok(Vec::new());
     }
-    let asks = progress.measure(format!("{name}: keys"), || asks(&own, plan))?;
-    let floor =
-        progress.measure(format!("{name}: floor"), || floor::measure(&own.kv, plan.means, &plan.floors()))?;
+    let [kv, ..] = own.files();
+    let sets = progress.measure(format!("{name}: keys"), || key_sets(&own, plan))?;
+    let baseline = progress
+        .measure(format!("{name}: baseline"), || baseline::measure(&kv, plan.method, &plan.baselines()))?;
     let mut reports = Vec::new();
     for &m in &plan.densities {
-        let is_own = m == own_m;
-        let files = progress.measure(format!("{name}: index of M={m}"), || {
-            if is_own { Ok(own.clone()) } else { indexed(&own, m, plan) }
+        let is_own = m == own.m();
+        let indexed = progress.measure(format!("{name}: index of M={m}"), || {
+            if is_own { Ok(own.clone()) } else { own.with_index(m) }
         })?;
-        let index_bytes = fs::metadata(&files.bt)?.len();
+        let [_, bt, kvei] = indexed.files();
+        let index_bytes = fs::metadata(&bt)?.len();
         let mut report = FileReport {
             file: target.kv.display().to_string(),
             domain: summary.domain.clone(),
@@ -102,23 +109,23 @@ pub(crate) fn file(
             pages: summary.pages,
             kv_bytes: summary.file.len,
             kv_bytes_per_key: per_key(summary.file.len, &summary),
-            filter_bytes: fs::metadata(&files.kvei)?.len(),
+            filter_bytes: fs::metadata(&kvei)?.len(),
             m: m.get(),
             index_bytes,
             index_bytes_per_key: per_key(index_bytes, &summary),
-            is_index_built: !is_own || own.bt != target.bt,
-            floor,
+            is_index_built: !is_own || is_built,
+            baseline,
             lookups: Vec::new(),
         };
-        for asked in &asks {
+        for keys in &sets {
             for &mode in &plan.modes {
-                let what = format!("{name}: M={m}, {mode:?}, {:?}", asked.kind).to_lowercase();
-                let lookups = progress.measure(what, || lookups(&files, mode, asked, &floor, plan))?;
+                let what = format!("{name}: M={m}, {mode:?}, {:?}", keys.kind).to_lowercase();
+                let lookups = progress.measure(what, || lookups(&indexed, mode, keys, &baseline, plan))?;
                 report.lookups.push(lookups);
             }
         }
-        if files.bt != own.bt {
-            fs::remove_file(&files.bt)?;
+        if !is_own {
+            fs::remove_file(&bt)?;
         }
         reports.push(report);
     }
@@ -129,78 +136,71 @@ fn per_key(bytes: u64, summary: &SegmentSummary) -> f64 {
     bytes as f64 / summary.keys as f64
 }
 
-fn asks(files: &SegmentFiles, plan: &Plan) -> Result<Vec<Asks>, Box<dyn Error>> {
-    let mut ladder = Ladder::open(files)?;
-    let mut present = sample::present(ladder.segment(), plan.keys * WARM_FACTOR, plan.seed)?;
-    let mut asks = Vec::new();
+fn key_sets(segment: &LoneSegment, plan: &Plan) -> Result<Vec<KeySet>, Box<dyn Error>> {
+    let reader = segment.reader()?;
+    let mut present = sample::present(reader.kv()?, plan.keys * WARM_FACTOR, plan.seed)?;
+    let mut sets = Vec::new();
     if plan.misses {
-        let find = |ask: &Ask| ladder.find(ask, &mut ()).map(|found| found.is_some());
+        let find = |query: &Query| reader.find(&query.key, query.at, |_| {}).map(|found| found.is_some());
         let warm = sample::absent(find, &present, u64::MAX, plan.seed)?;
         let cold = warm[..plan.keys.min(warm.len())].to_vec();
-        asks.push(Asks { kind: Asked::Misses, cold, warm });
+        sets.push(KeySet { kind: KeyKind::Misses, cold, warm });
     }
     let warm = present.clone();
     present.truncate(plan.keys);
-    asks.insert(0, Asks { kind: Asked::Hits, cold: present, warm });
-    Ok(asks)
+    sets.insert(0, KeySet { kind: KeyKind::Hits, cold: present, warm });
+    Ok(sets)
 }
 
 fn lookups(
-    files: &SegmentFiles,
+    segment: &LoneSegment,
     mode: Mode,
-    asks: &Asks,
-    floor: &Floor,
+    keys: &KeySet,
+    baseline: &Baseline,
     plan: &Plan,
 ) -> Result<ModeReport, Box<dyn Error>> {
-    let few = &asks.cold[..asks.cold.len().div_ceil(EACH_SHARE)];
-    let (series, floor): (Series, Option<Summary>) = match mode {
+    let few = &keys.cold[..keys.cold.len().div_ceil(EACH_SHARE)];
+    let (series, baseline): (Series, Option<Summary>) = match mode {
         Mode::Resident => {
-            let asks = Ladder::open(files)?.on_pages_of_their_own(asks.cold.clone())?;
-            let (series, beside) = measure_beside_floor(files, &asks, plan.means, ROUNDS)?;
+            let queries = on_distinct_pages(segment, keys.cold.clone())?;
+            let (series, beside) = measure_beside_baseline(segment, &queries, plan.method, ROUNDS)?;
             (series, Some(beside.time.summary()))
         }
-        Mode::Once => (measure(files, mode, &asks.cold, plan.means)?, floor.cold_touch_ns),
-        Mode::Opened | Mode::Each => (measure(files, mode, few, plan.means)?, floor.cold_touch_ns),
-        Mode::Warm => (measure(files, mode, &asks.warm, plan.means)?, floor.warm_read_ns),
+        Mode::Once => (measure(segment, mode, &keys.cold, plan.method)?, baseline.cold_touch_ns),
+        Mode::Opened | Mode::Each => (measure(segment, mode, few, plan.method)?, baseline.cold_touch_ns),
+        Mode::Warm => (measure(segment, mode, &keys.warm, plan.method)?, baseline.warm_read_ns),
     };
-    let floor_ns = floor.expect("the floors of all modes of the plan are measured").p50;
+    let baseline_ns = baseline.expect("the baselines of all modes of the plan are measured").p50;
     let lookups = series.summary();
-    let is_right = match asks.kind {
-        Asked::Hits => lookups.found == lookups.time_ns.count,
-        Asked::Misses => lookups.found == 0,
+    let is_right = match keys.kind {
+        KeyKind::Hits => lookups.found == lookups.time_ns.count,
+        KeyKind::Misses => lookups.found == 0,
     };
     if !is_right {
-        return Err(format!(
-            "{}: {} of {} keys were found",
-            files.kv.display(),
-            lookups.found,
-            lookups.time_ns.count
-        )
-        .into());
+        let kv = &segment.files()[0];
+        let (found, count) = (lookups.found, lookups.time_ns.count);
+        return Err(format!("{}: {found} of {count} keys were found", kv.display()).into());
     }
-    let floor_ratio = lookups.time_ns.p50 as f64 / floor_ns.max(1) as f64;
-    Ok(ModeReport { mode, asked: asks.kind, floor_ns, floor_ratio, lookups, curve: series.time.curve() })
+    let baseline_ratio = lookups.time_ns.p50 as f64 / baseline_ns.max(1) as f64;
+    Ok(ModeReport { mode, kind: keys.kind, baseline_ns, baseline_ratio, lookups, curve: series.time.curve() })
 }
 
-/// The accessors of a segment: its own, or built where a single file lacks them.
-fn accessors(target: &Target, temp: &Path) -> Result<SegmentFiles, Box<dyn Error>> {
-    let own = SegmentFiles { kv: target.kv.clone(), bt: target.bt.clone(), kvei: target.kvei.clone() };
-    match Ladder::open(&own) {
-        Ok(_) => return Ok(own),
-        Err(error) if target.is_archived => return Err(error.into()),
-        Err(_) => {}
+/// The segment in a directory below `temp`, and whether accessors had to be built because a single file lacks them.
+fn segment(target: &Target, temp: &Path) -> Result<(LoneSegment, bool), Box<dyn Error>> {
+    let storage: Arc<dyn Storage> = Arc::new(OsStorage);
+    let mapping = storage.map(&target.kv, Access::Random)?;
+    let opened = Segment::open(mapping).map_err(|error| format!("{}: {error}", target.kv.display()))?;
+    let SegmentSummary { domain, steps, .. } = opened.summary();
+    let dir = tempfile::Builder::new().prefix(domain).tempdir_in(temp)?.keep();
+    let [kv, bt, kvei] = LoneSegment::file_names(domain, *steps);
+    for (file, name) in [(&target.kv, kv), (&target.bt, bt), (&target.kvei, kvei)] {
+        if let Ok(path) = file.canonicalize() {
+            symlink(path, dir.join(name))?;
+        }
     }
-    let name = target.kv.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let dir = tempfile::Builder::new().prefix(&name).tempdir_in(temp)?.keep();
-    let built = SegmentFiles { kv: target.kv.clone(), ..SegmentFiles::named(&dir, &name) };
-    build_filter(&built.kv, &built.kvei)?;
-    build_index(&built.kv, &built.bt, Density::MEDIUM)?;
-    Ok(built)
-}
-
-/// The segment with a pivot index of another density, built in the temporary folder.
-fn indexed(own: &SegmentFiles, m: Density, plan: &Plan) -> Result<SegmentFiles, Box<dyn Error>> {
-    let bt = plan.temp.join(format!("m{m}.bt"));
-    build_index(&own.kv, &bt, m)?;
-    Ok(own.with_index(bt))
+    match LoneSegment::open(&storage, &dir, domain, *steps) {
+        Ok(segment) => Ok((segment, false)),
+        Err(error) if target.is_archived => Err(error.into()),
+        Err(_) => Ok((LoneSegment::reindex(&storage, &dir, domain, *steps, Density::MEDIUM)?, true)),
+    }
 }

@@ -3,15 +3,16 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use icecore_tools::evict::Means;
-use icecore_tools::floor::Floor;
-use icecore_tools::lookup::{Mode, SeriesSummary};
+use icecore_tools::machine::Conditions;
+use icecore_tools::measure::baseline::Baseline;
+use icecore_tools::measure::evict::EvictMethod;
+use icecore_tools::measure::histogram::Summary;
+use icecore_tools::measure::lookup::{Mode, SeriesSummary};
 use icecore_tools::provenance::Provenance;
-use icecore_tools::spread::Summary;
-use icecore_tools::usage::Conditions;
 use serde::Serialize;
 
 use crate::archive::Measured;
+use crate::table::{Cell, Column, Table, cell};
 
 /// All of it.
 #[derive(Serialize)]
@@ -28,7 +29,7 @@ pub(crate) struct Report {
 pub(crate) struct ProbeConditions {
     pub(crate) run: Provenance,
     pub(crate) machine: Conditions,
-    pub(crate) evicted_by: Means,
+    pub(crate) evicted_by: EvictMethod,
     pub(crate) keys: usize,
     pub(crate) seed: u64,
     pub(crate) clock: &'static str,
@@ -61,14 +62,14 @@ pub(crate) struct FileReport {
     pub(crate) index_bytes_per_key: f64,
     /// Whether the index was built for this measurement.
     pub(crate) is_index_built: bool,
-    pub(crate) floor: Floor,
+    pub(crate) baseline: Baseline,
     pub(crate) lookups: Vec<ModeReport>,
 }
 
-/// Whether keys were asked for that are there.
+/// Whether the keys that are looked up are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Asked {
+pub(crate) enum KeyKind {
     Hits,
     Misses,
 }
@@ -77,12 +78,12 @@ pub(crate) enum Asked {
 #[derive(Serialize)]
 pub(crate) struct ModeReport {
     pub(crate) mode: Mode,
-    pub(crate) asked: Asked,
+    pub(crate) kind: KeyKind,
     /// What the lookups are compared with: p50 of one touch of a random page, warm of one dependent read of 64 bytes. Where the
     /// accessors are resident, touches and lookups took turns; else it is that of the file.
-    pub(crate) floor_ns: u64,
-    /// p50 of a lookup over `floor_ns`.
-    pub(crate) floor_ratio: f64,
+    pub(crate) baseline_ns: u64,
+    /// p50 of a lookup over `baseline_ns`.
+    pub(crate) baseline_ratio: f64,
     #[serde(flatten)]
     pub(crate) lookups: SeriesSummary,
     /// The distribution of the time, for drawing.
@@ -90,7 +91,7 @@ pub(crate) struct ModeReport {
     pub(crate) curve: Vec<(u64, f64)>,
 }
 
-/// A domain of an archive, asked through the engine.
+/// A domain of an archive, read through the engine.
 #[derive(Serialize)]
 pub(crate) struct ArchiveReport {
     pub(crate) archive: String,
@@ -103,7 +104,7 @@ pub(crate) struct ArchiveReport {
 /// The lookups in a domain of an archive in one mode, in which it is the files of all segments that are in memory or evicted.
 #[derive(Serialize)]
 pub(crate) struct ArchiveSeries {
-    pub(crate) asked: Asked,
+    pub(crate) kind: KeyKind,
     pub(crate) in_memory: Mode,
     pub(crate) threads: usize,
     pub(crate) found: u64,
@@ -114,17 +115,18 @@ pub(crate) struct ArchiveSeries {
 }
 
 impl ArchiveSeries {
-    pub(crate) fn new((asked, in_memory, threads, measured): (Asked, Mode, usize, Measured)) -> Self {
+    pub(crate) fn new((kind, in_memory, threads, measured): (KeyKind, Mode, usize, Measured)) -> Self {
         let (found, time_ns) = (measured.found, measured.time.summary());
         let (faults, pages_read) = (measured.waits.summary(), measured.pages.summary());
-        Self { asked, in_memory, threads, found, time_ns, faults, pages_read }
+        Self { kind, in_memory, threads, found, time_ns, faults, pages_read }
     }
 }
 
 impl FileReport {
-    /// The lookups of known keys in one mode.
-    pub(crate) fn hits(&self, mode: Mode) -> Option<&ModeReport> {
-        self.lookups.iter().find(|lookups| lookups.mode == mode && lookups.asked == Asked::Hits)
+    /// What `text` makes of the lookups of known keys in one mode, where that was measured.
+    fn of_hits(&self, mode: Mode, text: fn(&ModeReport) -> String) -> String {
+        let hits = self.lookups.iter().find(|lookups| lookups.mode == mode && lookups.kind == KeyKind::Hits);
+        hits.map_or("-".into(), text)
     }
 
     /// The name of the file without its folder.
@@ -133,93 +135,85 @@ impl FileReport {
     }
 }
 
-/// The columns of the line of a file: heading and content.
-pub(crate) fn columns(file: &FileReport) -> Vec<(&'static str, String)> {
-    let time = |mode, quantile: fn(&SeriesSummary) -> u64| {
-        file.hits(mode).map_or("-".into(), |hits| micros(quantile(&hits.lookups)))
-    };
-    let faults = |mode| file.hits(mode).map_or("-".into(), |hits| format!("{:.2}", hits.lookups.faults.mean));
-    let cold = file.hits(Mode::Resident);
-    let ratio = cold.map_or("-".into(), |hits| format!("{:.2}", hits.floor_ratio));
-    vec![
-        ("file", file.short_name().to_owned()),
-        ("entries", file.entries.to_string()),
-        (".kv MB", format!("{:.1}", file.kv_bytes as f64 / 1e6)),
-        ("M", file.m.to_string()),
-        ("index MB", format!("{:.3}", file.index_bytes as f64 / 1e6)),
-        ("B/key", format!("{:.3}", file.index_bytes_per_key)),
-        ("cold us", time(Mode::Resident, |s| s.time_ns.p50)),
-        ("p99", time(Mode::Resident, |s| s.time_ns.p99)),
-        ("floor us", cold.map_or("-".into(), |hits| micros(hits.floor_ns))),
-        ("/floor", ratio),
-        ("faults", faults(Mode::Resident)),
-        ("evicted us", time(Mode::Each, |s| s.time_ns.p50)),
-        ("faults", faults(Mode::Each)),
-        ("warm us", time(Mode::Warm, |s| s.time_ns.p50)),
-        ("p99", time(Mode::Warm, |s| s.time_ns.p99)),
-    ]
+/// A quantity of the table of files, for each density: its heading, and its text.
+type Quantity = (&'static str, fn(&FileReport) -> String);
+
+/// What the table of files has side by side for all densities.
+const QUANTITIES: [Quantity; 6] = [
+    ("index MB", |file| format!("{:.3}", file.index_bytes as f64 / 1e6)),
+    ("cold p50 us", |file| file.of_hits(Mode::Resident, |hits| micros(hits.lookups.time_ns.p50))),
+    ("cold p99 us", |file| file.of_hits(Mode::Resident, |hits| micros(hits.lookups.time_ns.p99))),
+    ("cold p50 in baselines", |file| {
+        file.of_hits(Mode::Resident, |hits| format!("{:.2}", hits.baseline_ratio))
+    }),
+    ("evicted p50 us", |file| file.of_hits(Mode::Each, |hits| micros(hits.lookups.time_ns.p50))),
+    ("warm p50 us", |file| file.of_hits(Mode::Warm, |hits| micros(hits.lookups.time_ns.p50))),
+];
+
+/// One line for each file, the densities side by side.
+fn file_line(densities: &[FileReport]) -> Vec<Cell> {
+    let file = &densities[0];
+    let mut line = vec![
+        cell("file", file.short_name().to_owned()),
+        cell("entries", file.entries.to_string()),
+        cell(".kv MB", format!("{:.1}", file.kv_bytes as f64 / 1e6)),
+    ];
+    for (group, text) in QUANTITIES {
+        let column = |file: &FileReport| Column { group, head: format!("M={}", file.m) };
+        line.extend(densities.iter().map(|file| (column(file), text(file))));
+    }
+    line
 }
 
-/// The columns of the line of a mode.
-pub(crate) fn mode_columns(file: &FileReport, mode: &ModeReport) -> Vec<(&'static str, String)> {
+/// The line of a mode.
+fn mode_line(file: &FileReport, mode: &ModeReport) -> Vec<Cell> {
     let SeriesSummary { time_ns: time, faults, pages_read, filter, pivot, value, .. } = &mode.lookups;
-    let split = |part: fn(&icecore_tools::lookup::RungSummary) -> String| {
+    let split = |part: fn(&icecore_tools::measure::lookup::StageSummary) -> String| {
         [filter, pivot, value].map(part).join(" / ")
     };
     vec![
-        ("file", file.short_name().to_owned()),
-        ("M", file.m.to_string()),
-        ("in memory", format!("{:?}", mode.mode).to_lowercase()),
-        ("keys", format!("{} {:?}", time.count, mode.asked).to_lowercase()),
-        ("mean us", micros(time.mean.round() as u64)),
-        ("p50", micros(time.p50)),
-        ("p90", micros(time.p90)),
-        ("p99", micros(time.p99)),
-        ("p99.9", micros(time.p999)),
-        ("max", micros(time.max)),
-        ("floor us", micros(mode.floor_ns)),
-        ("/floor", format!("{:.2}", mode.floor_ratio)),
-        ("faults mean", format!("{:.3}", faults.mean)),
-        ("p99", faults.p99.to_string()),
-        ("max", faults.max.to_string()),
-        ("pages", format!("{:.2}", pages_read.mean)),
-        ("p50 us filter / pivot / value", split(|rung| micros(rung.time_ns.p50))),
-        ("faults filter / pivot / value", split(|rung| format!("{:.2}", rung.faults.mean))),
+        cell("file", file.short_name().to_owned()),
+        cell("M", file.m.to_string()),
+        cell("in memory", format!("{:?}", mode.mode).to_lowercase()),
+        cell("keys", format!("{} {:?}", time.count, mode.kind).to_lowercase()),
+        cell("mean us", micros(time.mean.round() as u64)),
+        cell("p50", micros(time.p50)),
+        cell("p90", micros(time.p90)),
+        cell("p99", micros(time.p99)),
+        cell("p99.9", micros(time.p999)),
+        cell("max", micros(time.max)),
+        cell("baseline us", micros(mode.baseline_ns)),
+        cell("/baseline", format!("{:.2}", mode.baseline_ratio)),
+        cell("faults mean", format!("{:.3}", faults.mean)),
+        cell("p99", faults.p99.to_string()),
+        cell("max", faults.max.to_string()),
+        cell("pages", format!("{:.2}", pages_read.mean)),
+        cell("p50 us filter / pivot / value", split(|stage| micros(stage.time_ns.p50))),
+        cell("faults filter / pivot / value", split(|stage| format!("{:.2}", stage.faults.mean))),
     ]
 }
 
-/// The columns of the line of an archive in one state.
-pub(crate) fn archive_columns(
-    archive: &ArchiveReport,
-    series: &ArchiveSeries,
-) -> Vec<(&'static str, String)> {
+/// The line of an archive in one state.
+fn archive_line(archive: &ArchiveReport, series: &ArchiveSeries) -> Vec<Cell> {
     let ArchiveSeries { time_ns: time, faults, pages_read: pages, .. } = series;
     vec![
-        ("archive", archive.archive.rsplit('/').next().unwrap_or(&archive.archive).to_owned()),
-        ("domain", archive.domain.clone()),
-        ("segments", archive.segments.to_string()),
-        ("in memory", format!("{:?}", series.in_memory).to_lowercase()),
-        ("threads", series.threads.to_string()),
-        ("keys", format!("{} {:?}", time.count, series.asked).to_lowercase()),
-        ("mean us", micros(time.mean.round() as u64)),
-        ("p50", micros(time.p50)),
-        ("p90", micros(time.p90)),
-        ("p99", micros(time.p99)),
-        ("p99.9", micros(time.p999)),
-        ("max", micros(time.max)),
-        ("faults mean", format!("{:.3}", faults.mean)),
-        ("p99", faults.p99.to_string()),
-        ("max", faults.max.to_string()),
-        ("pages", format!("{:.2}", pages.mean)),
+        cell("archive", archive.archive.rsplit('/').next().unwrap_or(&archive.archive).to_owned()),
+        cell("domain", archive.domain.clone()),
+        cell("segments", archive.segments.to_string()),
+        cell("in memory", format!("{:?}", series.in_memory).to_lowercase()),
+        cell("threads", series.threads.to_string()),
+        cell("keys", format!("{} {:?}", time.count, series.kind).to_lowercase()),
+        cell("mean us", micros(time.mean.round() as u64)),
+        cell("p50", micros(time.p50)),
+        cell("p90", micros(time.p90)),
+        cell("p99", micros(time.p99)),
+        cell("p99.9", micros(time.p999)),
+        cell("max", micros(time.max)),
+        cell("faults mean", format!("{:.3}", faults.mean)),
+        cell("p99", faults.p99.to_string()),
+        cell("max", faults.max.to_string()),
+        cell("pages", format!("{:.2}", pages.mean)),
     ]
-}
-
-/// The lines of all archives.
-pub(crate) fn archive_lines(report: &Report) -> Vec<Vec<(&'static str, String)>> {
-    let lines = |archive: &'_ ArchiveReport| -> Vec<_> {
-        archive.lookups.iter().map(|series| archive_columns(archive, series)).collect()
-    };
-    report.archives.iter().flat_map(lines).collect()
 }
 
 /// Nanoseconds as microseconds, three digits.
@@ -229,6 +223,32 @@ pub(crate) fn micros(nanos: u64) -> String {
 }
 
 impl Report {
+    /// The reports of each file, one for each density.
+    pub(crate) fn by_file(&self) -> impl Iterator<Item = &[FileReport]> {
+        self.files.chunk_by(|a, b| a.file == b.file)
+    }
+
+    /// One line for each file.
+    pub(crate) fn file_table(&self) -> Table {
+        Table::new(self.by_file().map(file_line))
+    }
+
+    /// One line for each file, density, mode and kind of keys.
+    pub(crate) fn mode_table(&self) -> Table {
+        let of_file = |file: &'_ FileReport| -> Vec<_> {
+            file.lookups.iter().map(|mode| mode_line(file, mode)).collect()
+        };
+        Table::new(self.files.iter().flat_map(of_file))
+    }
+
+    /// One line for each domain, mode, kind of keys and number of threads.
+    pub(crate) fn archive_table(&self) -> Table {
+        let of_archive = |archive: &'_ ArchiveReport| -> Vec<_> {
+            archive.lookups.iter().map(|series| archive_line(archive, series)).collect()
+        };
+        Table::new(self.archives.iter().flat_map(of_archive))
+    }
+
     pub(crate) fn print(&self, json: bool) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if json {
@@ -236,37 +256,17 @@ impl Report {
             return writeln!(out, "{text}");
         }
         writeln!(out, "{}\n", self.conditions)?;
-        table(&mut out, self.files.iter().map(columns).collect())?;
+        self.file_table().print(&mut out)?;
         writeln!(
             out,
-            "\ncold: accessors in memory; evicted: nothing in memory; floor: p50 of one touch of a random page, warm of one dependent \
-             read from memory; /floor: p50 over the floor beside it\n"
+            "\ncold: accessors in memory; evicted: nothing in memory; baseline: p50 of one touch of a random page, warm of one dependent \
+             read from memory; /baseline: p50 over the baseline beside it\n"
         )?;
-        let lines =
-            self.files.iter().flat_map(|file| file.lookups.iter().map(|mode| mode_columns(file, mode)));
-        table(&mut out, lines.collect())?;
+        self.mode_table().print(&mut out)?;
         if self.archives.is_empty() {
             return Ok(());
         }
         writeln!(out, "\nthrough the engine, all segments of a domain\n")?;
-        table(&mut out, archive_lines(self))
+        self.archive_table().print(&mut out)
     }
-}
-
-/// Prints lines under their headings, each column as wide as it needs.
-fn table(out: &mut impl Write, lines: Vec<Vec<(&'static str, String)>>) -> io::Result<()> {
-    let Some(first) = lines.first() else { return Ok(()) };
-    let heads: Vec<String> = first.iter().map(|(head, _)| (*head).to_owned()).collect();
-    let mut cells = vec![heads];
-    cells.extend(lines.into_iter().map(|line| line.into_iter().map(|(_, cell)| cell).collect()));
-    let width = |column: usize| cells.iter().map(|line| line[column].len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..cells[0].len()).map(width).collect();
-    for line in &cells {
-        let padded = line.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column {
-            0 => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
-        });
-        writeln!(out, "{}", padded.collect::<Vec<_>>().join("  ").trim_end())?;
-    }
-    Ok(())
 }

@@ -38,7 +38,7 @@ pub(crate) fn find(paths: &[PathBuf], domain: Option<&str>) -> Result<Vec<Target
     Ok(targets)
 }
 
-/// The live segments of an archive, without the archive's own domain of roots unless that is asked for.
+/// The live segments of an archive, without the archive's own domain of roots unless that is named.
 fn archived(dir: &Path, domain: Option<&str>) -> Result<Vec<Target>, icecore::Error> {
     let segments = Reader::open(dir)?.segments();
     let wanted = segments.into_iter().filter(|segment| match domain {

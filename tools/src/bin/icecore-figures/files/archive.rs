@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use icecore::{Archive, Durability, Maintenance, OpenOptions, Options, Reader, View};
-use icecore_tools::evict::{Mapping, Residency};
-use icecore_tools::floor::{clock_cost, deep_reads, warm_reads};
-use icecore_tools::spread::Spread;
-use icecore_tools::usage::thread_faults;
+use icecore_tools::measure::baseline::{clock_cost, deep_reads, warm_reads};
+use icecore_tools::measure::evict::{Mapping, Residency};
+use icecore_tools::measure::faults::thread_faults;
+use icecore_tools::measure::histogram::Histogram;
 use icecore_tools::workload::storage::{KEY_LEN, WARM_PROBES};
 
 use super::cold::check;
@@ -126,7 +126,7 @@ fn warm(bench: &mut Bench, dir: &Path) -> Result<(), Box<dyn Error>> {
     }
     let absent = bench.dataset.absent_keys(1, WARM_PROBES);
     let kv = kv_of(dir)?;
-    let (mut p50, mut p99, mut unknown_p50, mut floor) = (u64::MAX, u64::MAX, u64::MAX, u64::MAX);
+    let (mut p50, mut p99, mut unknown_p50, mut baseline) = (u64::MAX, u64::MAX, u64::MAX, u64::MAX);
     for pass in 0..PASSES {
         let (known, found) = timed_gets(&view, &keys)?;
         check(keys.len(), found)?;
@@ -134,29 +134,29 @@ fn warm(bench: &mut Bench, dir: &Path) -> Result<(), Box<dyn Error>> {
         let (unknown, found) = timed_gets(&view, &absent)?;
         check(0, found)?;
         unknown_p50 = unknown_p50.min(unknown.quantile(0.5));
-        floor = floor.min(warm_reads(&kv, WARM_READS, pass)?.quantile(0.5));
+        baseline = baseline.min(warm_reads(&kv, WARM_READS, pass)?.quantile(0.5));
     }
     let mut add = |what: &str, measured| {
         bench.figures.add(&format!("warm lookup through the engine{what}"), measured);
     };
     add(": p50", p50 as f64 / 1e3);
     add(": p99", p99 as f64 / 1e3);
-    add(": p50 / one dependent 64-byte read", p50 as f64 / floor as f64);
+    add(": p50 / one dependent 64-byte read", p50 as f64 / baseline as f64);
     add(", unknown key: p50", unknown_p50 as f64 / 1e3);
     Ok(())
 }
 
-fn timed_gets(view: &View, keys: &[Key]) -> Result<(Spread, u64), Box<dyn Error>> {
+fn timed_gets(view: &View, keys: &[Key]) -> Result<(Histogram, u64), Box<dyn Error>> {
     let clock_ns = clock_cost().quantile(0.5);
-    let (mut spread, mut found) = (Spread::default(), 0);
+    let (mut histogram, mut found) = (Histogram::default(), 0);
     for key in keys {
         let start = Instant::now();
         let value = black_box(view.get(DOMAIN, key)?);
         let time = start.elapsed().as_nanos() as u64;
         found += u64::from(value.is_some());
-        spread.record(time.saturating_sub(clock_ns));
+        histogram.record(time.saturating_sub(clock_ns));
     }
-    Ok((spread, found))
+    Ok((histogram, found))
 }
 
 /// Asks for keys of an evicted `.kv`, then with the accessors evicted too, and has the disk read at depth 32 in between. Both are
@@ -167,16 +167,16 @@ fn cold_multi_get(bench: &mut Bench, dir: &Path) -> Result<(), Box<dyn Error>> {
         let places = bench.dataset.cold_places(round + 1, MULTI_KEYS);
         let keys: Vec<Key> = places.iter().map(|place| *bench.entries[*place as usize].key()).collect();
         let kv = kv_of(dir)?;
-        let disk = deep_reads(&kv, bench.means, DEPTH, DEEP_READS, round)?.per_second;
+        let disk = deep_reads(&kv, bench.method, DEPTH, DEEP_READS, round)?.per_second;
         for path in files_of(dir, Some(DOMAIN))? {
             black_box(fs::read(path)?);
         }
-        bench.means.evict(&kv)?;
+        bench.method.evict(&kv)?;
         let (seconds, pages) = multi_get(dir, &keys)?;
         keys_rate.push(keys.len() as f64 / seconds);
         share.push(pages as f64 / seconds / disk);
         for path in files_of(dir, Some(DOMAIN))? {
-            bench.means.evict(&path)?;
+            bench.method.evict(&path)?;
         }
         let (seconds, pages) = multi_get(dir, &keys)?;
         share_evicted.push(pages as f64 / seconds / disk);

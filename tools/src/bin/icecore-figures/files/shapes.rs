@@ -2,16 +2,20 @@
 
 use std::error::Error;
 
+use icecore::measure::SegmentSpec;
 use icecore_index::Density;
+use icecore_segments::step::{Step, StepRange};
 use icecore_segments::{EncodingRule, Entry, Value};
-use icecore_tools::build::{BuildOptions, Built, SegmentFiles, build};
-use icecore_tools::lookup::{Ask, Ladder, Mode, measure as lookups, measure_beside_floor};
+use icecore_tools::measure::build::{Built, build};
+use icecore_tools::measure::lookup::{
+    Mode, Query, measure as lookups, measure_beside_baseline, on_distinct_pages,
+};
 use icecore_tools::workload::SplitMix64;
 
 use super::Bench;
 use super::cold::check;
 
-/// In how many rounds lookups and touches of the floor take turns.
+/// In how many rounds lookups and touches of the baseline take turns.
 const ROUNDS: usize = 5;
 
 /// One shape: what it is called, how many entries of it are measured, and the entry that a number and random bits give.
@@ -81,36 +85,36 @@ impl Shape {
         keys.dedup();
         let built = self.build(bench, &keys)?;
         random.shuffle(&mut keys);
-        let ask = |(key, at): &(Vec<u8>, u64)| Ask { key: key.clone(), at: *at };
-        let asks: Vec<Ask> = keys.iter().take(10 * bench.cold_keys).map(ask).collect();
-        let cold = asks[..asks.len().min(bench.cold_keys)].to_vec();
-        let cold = Ladder::open(&built.files)?.on_pages_of_their_own(cold)?;
-        let (series, floor) = measure_beside_floor(&built.files, &cold, bench.means, ROUNDS)?;
-        let (cold_summary, floor_ns) = (series.summary(), floor.time.quantile(0.5));
+        let query = |(key, at): &(Vec<u8>, u64)| Query { key: key.clone(), at: *at };
+        let queries: Vec<Query> = keys.iter().take(10 * bench.cold_keys).map(query).collect();
+        let cold = queries[..queries.len().min(bench.cold_keys)].to_vec();
+        let cold = on_distinct_pages(&built.segment, cold)?;
+        let (series, baseline) = measure_beside_baseline(&built.segment, &cold, bench.method, ROUNDS)?;
+        let (cold_summary, baseline_ns) = (series.summary(), baseline.time.quantile(0.5));
         check(cold.len(), cold_summary.found)?;
-        let warm = lookups(&built.files, Mode::Warm, &asks, bench.means)?.summary();
-        check(asks.len(), warm.found)?;
+        let warm = lookups(&built.segment, Mode::Warm, &queries, bench.method)?.summary();
+        check(queries.len(), warm.found)?;
+        let bytes = built.segment.files().map(|file| std::fs::metadata(file).map(|file| file.len()));
+        let [kv, bt, kvei] = bytes;
         let mut add =
             |what: &str, measured| bench.figures.add(&format!("shape, {}: {what}", self.name), measured);
         let per_entry = |bytes: u64| bytes as f64 / keys.len() as f64;
         add("cold faults mean", cold_summary.faults.mean);
-        add("cold p50 / one random touch", cold_summary.time_ns.p50 as f64 / floor_ns as f64);
+        add("cold p50 / one random touch", cold_summary.time_ns.p50 as f64 / baseline_ns as f64);
         add("warm p50", warm.time_ns.p50 as f64 / 1e3);
-        add(".kv", per_entry(built.segment.file.len));
-        add("accessors", per_entry(built.index.file.len + built.filter.file.len));
-        [&built.files.kv, &built.files.bt, &built.files.kvei]
-            .into_iter()
-            .try_for_each(std::fs::remove_file)?;
-        Ok(())
+        add(".kv", per_entry(kv?));
+        add("accessors", per_entry(bt? + kvei?));
+        Ok(built.segment.files().iter().try_for_each(std::fs::remove_file)?)
     }
 
     fn build(&self, bench: &Bench, keys: &[(Vec<u8>, u64)]) -> Result<Built, Box<dyn Error>> {
         let mut value = vec![0; self.value_len];
         SplitMix64::new(1).fill(&mut value);
-        let files = SegmentFiles::named(&bench.dir, "shape");
-        let options = BuildOptions { domain: "shape", m: Density::MEDIUM, encoding: EncodingRule::Plain };
+        let steps = StepRange::single(Step(0));
+        let (m, encoding) = (Density::MEDIUM, EncodingRule::Plain);
+        let options = SegmentSpec { domain: "shape", steps, m, encoding };
         let entries =
             keys.iter().map(|(key, block)| Entry { key, block: *block, value: Value::Inline(&value) });
-        Ok(build(&files, &options, keys.len() as u64, entries)?)
+        Ok(build(&bench.dir.join("shape"), &options, keys.len() as u64, entries)?)
     }
 }

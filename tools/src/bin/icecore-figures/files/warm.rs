@@ -1,35 +1,35 @@
-//! Lookups in files that are in memory as a whole, rung by rung, and the filter alone.
+//! Lookups in files that are in memory as a whole, stage by stage, and the filter alone.
 
 use std::error::Error;
 use std::hint::black_box;
 use std::time::Instant;
 
 use icecore_index::KeyHash;
-use icecore_tools::floor::clock_cost;
-use icecore_tools::lookup::{Ask, Ladder, Mode, measure as lookups};
-use icecore_tools::spread::Spread;
+use icecore_tools::measure::baseline::clock_cost;
+use icecore_tools::measure::histogram::Histogram;
+use icecore_tools::measure::lookup::{Mode, Query, measure as lookups};
 use icecore_tools::workload::storage::WARM_PROBES;
 
 use super::cold::check;
 use super::sizes::Files;
 use super::{Bench, PASSES};
 
-/// The rungs of a warm lookup, the filter's probe and its errors.
+/// The stages of a warm lookup, the filter's probe and its errors.
 pub(super) fn measure(bench: &mut Bench, files: &Files) -> Result<(), Box<dyn Error>> {
     let places = bench.dataset.warm_places(0, WARM_PROBES);
-    let ask = |place: &u64| Ask { key: bench.entries[*place as usize].key().to_vec(), at: u64::MAX };
-    let asks: Vec<Ask> = places.iter().map(ask).collect();
-    let summary = lookups(&files.reference, Mode::Warm, &asks, bench.means)?.summary();
-    check(asks.len(), summary.found)?;
-    bench.figures.add("warm rung, filter with the hash: p50", summary.filter.time_ns.p50 as f64);
-    bench.figures.add("warm rung, pivot index M=64: p50", summary.pivot.time_ns.p50 as f64);
-    bench.figures.add("warm rung, page and value: p50", summary.value.time_ns.p50 as f64);
-    filter(bench, files, &asks)
+    let query = |place: &u64| Query { key: bench.entries[*place as usize].key().to_vec(), at: u64::MAX };
+    let queries: Vec<Query> = places.iter().map(query).collect();
+    let summary = lookups(&files.reference, Mode::Warm, &queries, bench.method)?.summary();
+    check(queries.len(), summary.found)?;
+    bench.figures.add("warm stage, filter with the hash: p50", summary.filter.time_ns.p50 as f64);
+    bench.figures.add("warm stage, pivot index M=64: p50", summary.pivot.time_ns.p50 as f64);
+    bench.figures.add("warm stage, page and value: p50", summary.value.time_ns.p50 as f64);
+    filter(bench, files, &queries)
 }
 
-fn filter(bench: &mut Bench, files: &Files, asks: &[Ask]) -> Result<(), Box<dyn Error>> {
-    let ladder = Ladder::open(&files.reference)?;
-    let filter = ladder.filter();
+fn filter(bench: &mut Bench, files: &Files, queries: &[Query]) -> Result<(), Box<dyn Error>> {
+    let reader = files.reference.reader()?;
+    let filter = reader.filter()?;
     for place in 0..bench.entries.len() {
         if !filter.may_contain(KeyHash::of(bench.entries[place].key()))? {
             return Err("the filter says no for a key that it has".into());
@@ -38,10 +38,10 @@ fn filter(bench: &mut Bench, files: &Files, asks: &[Ask]) -> Result<(), Box<dyn 
     let clock_ns = clock_cost().quantile(0.5);
     let mut lowest = u64::MAX;
     for _ in 0..PASSES {
-        let mut time = Spread::default();
-        for ask in asks {
+        let mut time = Histogram::default();
+        for query in queries {
             let start = Instant::now();
-            let hash = KeyHash::of(&ask.key);
+            let hash = KeyHash::of(&query.key);
             filter.data().ask_ahead(filter.ahead(hash));
             black_box(filter.may_contain(hash)?);
             let elapsed = start.elapsed().as_nanos() as u64;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use icecore_hot::measure::{DOMAIN, key, value};
 use icecore_hot::{Entry, KeyHash, Proof};
-use icecore_tools::usage::Times;
+use icecore_tools::measure::cpu::Times;
 
 use super::{Bench, load, options};
 

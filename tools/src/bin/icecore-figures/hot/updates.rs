@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use icecore_hot::measure::Keys;
 use icecore_hot::{Batch, HotTree};
-use icecore_tools::usage::{Times, anonymous_resident_bytes};
+use icecore_tools::measure::cpu::Times;
+use icecore_tools::measure::peak::anonymous_resident_bytes;
 
 use super::{Bench, load, options, rate};
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use icecore::{Archive, Observer, Parallelism};
-use icecore_tools::usage::process_cpu_time;
+use icecore_tools::measure::cpu::process_cpu_time;
 use serde::Serialize;
 
 use super::{SnapshotsArgs, filled, writing};

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use icecore::{Parallelism, ProofSource, Reader, View};
-use icecore_tools::evict::Means;
-use icecore_tools::spread::Spread;
-use icecore_tools::usage::thread_faults;
+use icecore_tools::measure::evict::EvictMethod;
+use icecore_tools::measure::faults::thread_faults;
+use icecore_tools::measure::histogram::Histogram;
 use serde::Serialize;
 
 use super::{DOMAIN, SnapshotsArgs, filled, key};
@@ -66,7 +66,7 @@ fn one_by_one(
     first: u64,
     count: u64,
 ) -> Result<Figure, Box<dyn Error>> {
-    let (mut times, mut reads, mut entries, mut source) = (Spread::default(), 0, 0, "the whole state");
+    let (mut times, mut reads, mut entries, mut source) = (Histogram::default(), 0, 0, "the whole state");
     for i in 0..count {
         // These numbers are there from the first block on.
         let key = key(first + i * BLOCKS * (keys / BLOCKS / count));
@@ -111,7 +111,7 @@ impl fmt::Display for Preload {
 pub(super) fn preload(
     args: &SnapshotsArgs,
     dir: &Path,
-    means: Means,
+    method: EvictMethod,
 ) -> Result<Vec<Preload>, Box<dyn Error>> {
     let mut figures = Vec::new();
     for &keys in &args.batches {
@@ -124,7 +124,7 @@ pub(super) fn preload(
             let mut runs = [Vec::new(), Vec::new()];
             for _ in 0..ROUNDS {
                 for (way, runs) in ways.iter().zip(&mut runs) {
-                    runs.push(timed(&dir, &asked, *way, cold.then_some(means))?);
+                    runs.push(timed(&dir, &asked, *way, cold.then_some(method))?);
                 }
             }
             for (way, mut runs) in ways.iter().zip(runs) {
@@ -146,11 +146,11 @@ fn timed(
     dir: &Path,
     asked: &[(&str, &[u8])],
     parallelism: Parallelism,
-    evict: Option<Means>,
+    evict: Option<EvictMethod>,
 ) -> Result<(f64, u64), Box<dyn Error>> {
-    if let Some(means) = evict {
+    if let Some(method) = evict {
         for file in files_of(dir)? {
-            means.evict(&file)?;
+            method.evict(&file)?;
         }
     }
     let view = Reader::open(dir)?.latest()?;

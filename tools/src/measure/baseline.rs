@@ -1,13 +1,13 @@
-//! What one random read costs on this machine without any of our code: the floor that every figure is held against.
+//! What one random read costs on this machine without any of our code: the baseline that every figure is held against.
 //!
-//! | floor | what is done | held against |
+//! | baseline | what is done | held against |
 //! |---|---|---|
 //! | [`cold_touches`] | one byte of a random 4 KiB page of an evicted file, mapped with `MADV_RANDOM` | a cold lookup |
 //! | [`deep_reads`] | positioned 4 KiB reads of an evicted file by many threads at once | a cold `multi_get` |
 //! | [`warm_reads`] | random 64-byte lines of a mapped file in memory, each place known only from the line before | a warm lookup |
 //!
 //! Measure them on the file of the lookups and in the same run: the ratio is then free of the machine. Each of the cold ones evicts the
-//! file first and fails where that fails (see [`crate::evict`]): the caller lets go of its own mappings before.
+//! file first and fails where that fails (see [`crate::measure::evict`]): the caller lets go of its own mappings before.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::evict::{Error, Mapping, Means, PAGE_SIZE, advise_random};
-use crate::spread::{Spread, Summary};
-use crate::usage::thread_faults;
+use crate::measure::evict::{Error, EvictMethod, Mapping, PAGE_SIZE, advise_random};
+use crate::measure::faults::thread_faults;
+use crate::measure::histogram::{Histogram, Summary};
 use crate::workload::{SplitMix64, mix};
 
 /// How many dependent reads one sample of [`warm_reads`] holds: enough that the clock's own cost vanishes in them.
@@ -32,7 +32,7 @@ const LINE: usize = 64;
 
 /// How much is measured; of what is zero nothing, so that a warm measurement needs no file that can be evicted.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct FloorOptions {
+pub struct BaselineOptions {
     /// How many pages are touched one after the other.
     pub touches: usize,
     /// How many pages are read by many threads at once.
@@ -45,15 +45,15 @@ pub struct FloorOptions {
     pub seed: u64,
 }
 
-impl Default for FloorOptions {
+impl Default for BaselineOptions {
     fn default() -> Self {
         Self { touches: 2_000, deep_reads: 20_000, depth: 32, warm_reads: 1_000_000, seed: 1 }
     }
 }
 
-/// The floors of one file, those that were asked for.
+/// The baselines of one file, those that were asked for.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Floor {
+pub struct Baseline {
     /// The length of the file in bytes.
     pub file_bytes: u64,
     /// One random touch of an evicted page, in nanoseconds.
@@ -72,9 +72,9 @@ pub struct Floor {
 #[derive(Clone, Debug)]
 pub struct ColdTouches {
     /// The time of each touch, in nanoseconds.
-    pub time: Spread,
+    pub time: Histogram,
     /// The major faults of each touch.
-    pub faults: Spread,
+    pub faults: Histogram,
 }
 
 /// Reads of an evicted file by many threads at once.
@@ -90,21 +90,21 @@ pub struct DeepReads {
     pub time_ns: Summary,
 }
 
-/// Measures the floors of one file. After the warm one the file is in memory as a whole.
+/// Measures the baselines of one file. After the warm one the file is in memory as a whole.
 ///
 /// # Errors
 /// [`Error::Stayed`] where the file cannot be evicted, [`Error::TooSmall`] for less than one page.
-pub fn measure(path: &Path, means: Means, options: &FloorOptions) -> Result<Floor, Error> {
-    let FloorOptions { touches, deep_reads: deep, depth, warm_reads: warm, seed } = *options;
-    let cold = (touches > 0).then(|| cold_touches(path, means, touches, seed)).transpose()?;
-    let deep = (deep > 0).then(|| deep_reads(path, means, depth, deep, seed)).transpose()?;
+pub fn measure(path: &Path, method: EvictMethod, options: &BaselineOptions) -> Result<Baseline, Error> {
+    let BaselineOptions { touches, deep_reads: deep, depth, warm_reads: warm, seed } = *options;
+    let cold = (touches > 0).then(|| cold_touches(path, method, touches, seed)).transpose()?;
+    let deep = (deep > 0).then(|| deep_reads(path, method, depth, deep, seed)).transpose()?;
     let warm = (warm > 0).then(|| warm_reads(path, warm, seed)).transpose()?;
-    Ok(Floor {
+    Ok(Baseline {
         file_bytes: full_pages(path)?.1,
         cold_touch_ns: cold.as_ref().map(|touched| touched.time.summary()),
         cold_touch_faults: cold.map(|touched| touched.faults.summary()),
         deep,
-        warm_read_ns: warm.map(|spread| spread.summary()),
+        warm_read_ns: warm.map(|histogram| histogram.summary()),
         clock_ns: clock_cost().quantile(0.5),
     })
 }
@@ -112,12 +112,17 @@ pub fn measure(path: &Path, means: Means, options: &FloorOptions) -> Result<Floo
 /// Evicts a file, then touches random pages of it through a fresh mapping with `MADV_RANDOM`, no page twice.
 ///
 /// Touches as many pages as the file has where it has fewer than `touches`.
-pub fn cold_touches(path: &Path, means: Means, touches: usize, seed: u64) -> Result<ColdTouches, Error> {
+pub fn cold_touches(
+    path: &Path,
+    method: EvictMethod,
+    touches: usize,
+    seed: u64,
+) -> Result<ColdTouches, Error> {
     let pages = distinct_pages(full_pages(path)?.0, touches, seed);
-    means.evict(path)?;
+    method.evict(path)?;
     let mapping = Mapping::open(path)?;
     mapping.advise_random()?;
-    let mut touched = ColdTouches { time: Spread::default(), faults: Spread::default() };
+    let mut touched = ColdTouches { time: Histogram::default(), faults: Histogram::default() };
     for page in pages {
         let offset = (page * PAGE_SIZE) as usize;
         let before = thread_faults();
@@ -135,18 +140,18 @@ pub fn cold_touches(path: &Path, means: Means, touches: usize, seed: u64) -> Res
 /// Reads as many pages as the file has where it has fewer than `reads`.
 pub fn deep_reads(
     path: &Path,
-    means: Means,
+    method: EvictMethod,
     depth: usize,
     reads: usize,
     seed: u64,
 ) -> Result<DeepReads, Error> {
     let pages = distinct_pages(full_pages(path)?.0, reads, seed.wrapping_add(1));
-    means.evict(path)?;
+    method.evict(path)?;
     let file = File::open(path).map_err(Error::io("open", path))?;
     advise_random(&file, path)?;
     let (next, begin) = (AtomicUsize::new(0), Barrier::new(depth + 1));
     let read_pages = || {
-        let (mut time, mut buf) = (Spread::default(), vec![0; PAGE_SIZE as usize]);
+        let (mut time, mut buf) = (Histogram::default(), vec![0; PAGE_SIZE as usize]);
         begin.wait();
         while let Some(page) = pages.get(next.fetch_add(1, Ordering::Relaxed)) {
             let start = Instant::now();
@@ -155,16 +160,16 @@ pub fn deep_reads(
         }
         Ok(time)
     };
-    let (spreads, wall) = thread::scope(|scope| {
+    let (histograms, wall) = thread::scope(|scope| {
         let workers: Vec<_> = (0..depth).map(|_| scope.spawn(read_pages)).collect();
         begin.wait();
         let start = Instant::now();
         let results = workers.into_iter().map(|worker| worker.join().expect("a reader does not panic"));
-        let spreads = results.collect::<Result<Vec<Spread>, Error>>();
-        (spreads, start.elapsed())
+        let histograms = results.collect::<Result<Vec<Histogram>, Error>>();
+        (histograms, start.elapsed())
     });
-    let mut time = Spread::default();
-    spreads?.iter().for_each(|spread| time.add(spread));
+    let mut time = Histogram::default();
+    histograms?.iter().for_each(|histogram| time.add(histogram));
     let per_second = pages.len() as f64 / wall.as_secs_f64();
     Ok(DeepReads { depth, reads: pages.len(), per_second, time_ns: time.summary() })
 }
@@ -173,7 +178,7 @@ pub fn deep_reads(
 ///
 /// The chain keeps the processor from reading ahead, so this is the latency of memory (and of the address translation of a
 /// file's 4 KiB pages), not its throughput. A sample is the mean of 32 reads, since the clock costs as much as a read.
-pub fn warm_reads(path: &Path, reads: usize, seed: u64) -> Result<Spread, Error> {
+pub fn warm_reads(path: &Path, reads: usize, seed: u64) -> Result<Histogram, Error> {
     let mapping = Mapping::open(path)?;
     let lines = mapping.len() / LINE;
     if lines == 0 {
@@ -186,7 +191,7 @@ pub fn warm_reads(path: &Path, reads: usize, seed: u64) -> Result<Spread, Error>
     for offset in (0..mapping.len()).step_by(PAGE_SIZE as usize) {
         black_box(mapping.byte(offset));
     }
-    let mut spread = Spread::default();
+    let mut histogram = Histogram::default();
     let mut state = seed;
     for _ in 0..reads.div_ceil(READS_PER_SAMPLE) {
         let start = Instant::now();
@@ -194,21 +199,21 @@ pub fn warm_reads(path: &Path, reads: usize, seed: u64) -> Result<Spread, Error>
             let line = scale(state, lines as u64);
             state = mix(state.wrapping_add(1) ^ mapping.line(line as usize));
         }
-        spread.record_time(start.elapsed() / READS_PER_SAMPLE as u32);
+        histogram.record_time(start.elapsed() / READS_PER_SAMPLE as u32);
     }
     black_box(state);
-    Ok(spread)
+    Ok(histogram)
 }
 
 /// What two questions for the time cost, in nanoseconds: part of every operation that is timed on its own.
-pub fn clock_cost() -> Spread {
-    let mut spread = Spread::default();
+pub fn clock_cost() -> Histogram {
+    let mut histogram = Histogram::default();
     for _ in 0..10_000 {
         let start = Instant::now();
         let time: Duration = start.elapsed();
-        spread.record_time(time);
+        histogram.record_time(time);
     }
-    spread
+    histogram
 }
 
 /// The number of whole pages of a file, and its length.
@@ -278,28 +283,35 @@ mod tests {
     }
 
     #[test]
-    fn all_floors_of_a_small_file() {
+    fn all_baselines_of_a_small_file() {
         let file = file_of(4 << 20);
-        let options =
-            FloorOptions { touches: 100, deep_reads: 500, warm_reads: 10_000, ..FloorOptions::default() };
-        let floor = match measure(file.path(), Means::Fadvise, &options) {
+        let options = BaselineOptions {
+            touches: 100,
+            deep_reads: 500,
+            warm_reads: 10_000,
+            ..BaselineOptions::default()
+        };
+        let baseline = match measure(file.path(), EvictMethod::Fadvise, &options) {
             Err(Error::Stayed { path, .. }) => {
                 println!("skipped: pages of {} do not leave memory", path.display());
                 return;
             }
-            floor => floor.unwrap(),
+            baseline => baseline.unwrap(),
         };
-        let (cold, warm) = (floor.cold_touch_ns.unwrap(), floor.warm_read_ns.unwrap());
-        assert_eq!((floor.file_bytes, cold.count, floor.deep.unwrap().time_ns.count), (4 << 20, 100, 500));
-        assert!((0.9..=1.0).contains(&floor.cold_touch_faults.unwrap().mean), "{floor:?}");
-        assert!(cold.p50 > warm.p50, "{floor:?}");
+        let (cold, warm) = (baseline.cold_touch_ns.unwrap(), baseline.warm_read_ns.unwrap());
+        assert_eq!(
+            (baseline.file_bytes, cold.count, baseline.deep.unwrap().time_ns.count),
+            (4 << 20, 100, 500)
+        );
+        assert!((0.9..=1.0).contains(&baseline.cold_touch_faults.unwrap().mean), "{baseline:?}");
+        assert!(cold.p50 > warm.p50, "{baseline:?}");
         assert_eq!(warm.count, 313);
     }
 
     #[test]
     fn a_file_without_a_page_is_refused() {
         let file = file_of(4095);
-        let refused = cold_touches(file.path(), Means::Fadvise, 1, 1).unwrap_err();
+        let refused = cold_touches(file.path(), EvictMethod::Fadvise, 1, 1).unwrap_err();
         assert!(matches!(refused, Error::TooSmall { len: 4095, needed: 4096, .. }), "{refused}");
     }
 }

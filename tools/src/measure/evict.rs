@@ -55,9 +55,9 @@ pub enum Error {
         /// The system's word.
         source: io::Error,
     },
-    /// Pages of the file are still in memory after eviction by every means.
+    /// Pages of the file are still in memory after eviction by every attempt.
     #[error(
-        "{} of {} pages of {} stayed in memory after eviction by {means}: unmap the file in every process and evict again",
+        "{} of {} pages of {} stayed in memory after eviction by {method}: unmap the file in every process and evict again",
         residency.resident, residency.total, path.display()
     )]
     Stayed {
@@ -66,7 +66,7 @@ pub enum Error {
         /// How many pages stayed, of how many.
         residency: Residency,
         /// How eviction was tried.
-        means: Means,
+        method: EvictMethod,
     },
     /// The file is too small for what is to be measured on it.
     #[error("{} has {len} bytes, the measurement needs {needed}", path.display())]
@@ -99,14 +99,14 @@ pub struct Residency {
 /// How pages are asked to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Means {
+pub enum EvictMethod {
     /// The command `vmtouch -e`.
     Vmtouch,
     /// `posix_fadvise` with `POSIX_FADV_DONTNEED`.
     Fadvise,
 }
 
-impl std::fmt::Display for Means {
+impl std::fmt::Display for EvictMethod {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Vmtouch => "vmtouch",
@@ -115,7 +115,7 @@ impl std::fmt::Display for Means {
     }
 }
 
-impl Means {
+impl EvictMethod {
     /// `vmtouch` where it is installed, else `posix_fadvise`. Runs a process: ask once and keep the answer.
     pub fn detect() -> Self {
         let found = Command::new("vmtouch").arg("-h").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -143,10 +143,10 @@ impl Means {
             }
             residency = resident_pages(path)?;
             if residency.resident == 0 {
-                return Ok(Eviction { means: self, before });
+                return Ok(Eviction { method: self, before });
             }
         }
-        Err(Error::Stayed { path: path.to_owned(), residency, means: self })
+        Err(Error::Stayed { path: path.to_owned(), residency, method: self })
     }
 }
 
@@ -154,14 +154,14 @@ impl Means {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Eviction {
     /// How the pages were asked to leave.
-    pub means: Means,
+    pub method: EvictMethod,
     /// How many pages were in memory before.
     pub before: Residency,
 }
 
-/// Evicts by whatever [`Means::detect`] finds. For many evictions keep the [`Means`] and call [`Means::evict`].
+/// Evicts by whatever [`EvictMethod::detect`] finds. For many evictions keep the [`EvictMethod`] and call [`EvictMethod::evict`].
 pub fn evict(path: &Path) -> Result<Eviction, Error> {
-    Means::detect().evict(path)
+    EvictMethod::detect().evict(path)
 }
 
 /// How many pages of a file are in memory. Brings none of them there.
@@ -303,7 +303,7 @@ mod tests {
 
     /// Whether pages of `path` can leave memory at all; says so where they cannot.
     fn can_leave(path: &Path) -> bool {
-        let system = crate::usage::Conditions::of(path).file_system;
+        let system = crate::machine::Conditions::of(path).file_system;
         let stays = ["tmpfs", "ramfs", "overlay", "unknown"].iter().any(|kind| system.starts_with(kind));
         if stays {
             println!("skipped: pages of a file on {system} may not leave memory");
@@ -312,16 +312,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_just_written_is_resident_and_leaves_by_either_means() {
+    fn a_file_just_written_is_resident_and_leaves_by_either_method() {
         let file = file_of(100 * 4096 + 1);
         if !can_leave(file.path()) {
             return;
         }
-        for means in [Means::Fadvise, Means::detect()] {
+        for method in [EvictMethod::Fadvise, EvictMethod::detect()] {
             std::fs::read(file.path()).unwrap();
             let all = Residency { resident: 101, total: 101 };
             assert_eq!(resident_pages(file.path()).unwrap(), all);
-            assert_eq!(means.evict(file.path()).unwrap(), Eviction { means, before: all });
+            assert_eq!(method.evict(file.path()).unwrap(), Eviction { method, before: all });
             assert_eq!(resident_pages(file.path()).unwrap().resident, 0);
         }
     }

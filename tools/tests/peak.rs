@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use icecore_tools::watch::watch;
+use icecore_tools::measure::peak::watch;
 
 #[test]
 fn memory_that_was_given_back_is_remembered() {

@@ -1,15 +1,15 @@
-//! How measured values are spread: a histogram of three significant digits, and the figures that reports quote.
+//! The distribution of measured values: a histogram of three significant digits, and the quantiles that reports quote.
 
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
+use hdrhistogram::Histogram as HdrHistogram;
 use serde::Serialize;
 
 /// Values of one unit (nanoseconds, faults), counted.
 #[derive(Clone, Debug)]
-pub struct Spread(Histogram<u64>);
+pub struct Histogram(HdrHistogram<u64>);
 
-/// The figures of a [`Spread`], in its unit.
+/// The figures of a [`Histogram`], in its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// How many values there are.
@@ -30,13 +30,13 @@ pub struct Summary {
     pub max: u64,
 }
 
-impl Default for Spread {
+impl Default for Histogram {
     fn default() -> Self {
-        Self(Histogram::new(3).expect("three digits are allowed"))
+        Self(HdrHistogram::new(3).expect("three digits are allowed"))
     }
 }
 
-impl Spread {
+impl Histogram {
     /// Counts a value.
     #[inline]
     pub fn record(&mut self, value: u64) {
@@ -49,7 +49,7 @@ impl Spread {
         self.record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Counts the values of another spread too.
+    /// Counts the values of another histogram too.
     pub fn add(&mut self, other: &Self) {
         self.0.add(&other.0).expect("the histogram grows to any value");
     }
@@ -92,22 +92,22 @@ mod tests {
 
     #[test]
     fn figures_of_a_hundred_values() {
-        let mut spread = Spread::default();
-        (1..=100).for_each(|value| spread.record(value));
-        let summary = spread.summary();
+        let mut histogram = Histogram::default();
+        (1..=100).for_each(|value| histogram.record(value));
+        let summary = histogram.summary();
         assert_eq!((summary.count, summary.min, summary.max), (100, 1, 100));
         assert_eq!((summary.p50, summary.p90, summary.p99), (50, 90, 99));
         assert!((summary.mean - 50.5).abs() < 0.01);
-        assert_eq!(spread.curve().last(), Some(&(100, 1.0)));
+        assert_eq!(histogram.curve().last(), Some(&(100, 1.0)));
     }
 
     #[test]
     fn adding_counts_both_and_long_times_fit() {
-        let mut spread = Spread::default();
-        spread.record_time(Duration::from_secs(3600));
-        let mut other = Spread::default();
+        let mut histogram = Histogram::default();
+        histogram.record_time(Duration::from_secs(3600));
+        let mut other = Histogram::default();
         other.record(1);
-        other.add(&spread);
+        other.add(&histogram);
         assert_eq!(other.summary().count, 2);
         assert!(other.summary().max >= 3_600_000_000_000);
     }

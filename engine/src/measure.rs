@@ -1,0 +1,272 @@
+//! One segment outside an archive, for measuring: written, indexed and read by the code that does so in an archive.
+//!
+//! Built with the feature `measure`; no part of the engine, and not covered by its promises of stability.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use icecore_index::{Density, ExistenceFilter, FilterBits, Parallelism, PivotIndex};
+use icecore_segments::frame::Kind;
+use icecore_segments::step::{BlockNumber, StepRange};
+use icecore_segments::{EncodingRule, Entry, Segment};
+
+use crate::domain::{Domain, DomainId};
+use crate::error::Error;
+use crate::manifest::{FileRecord, SegmentRecord};
+use crate::options::{ArchiveId, Config};
+use crate::read::read_state::{ReadState, by_domain};
+use crate::segment::live::LiveSegment;
+use crate::segment::writer::{SegmentOptions, SegmentOutput, rebuild_filter, rebuild_index};
+use crate::stats::{Count, Event};
+use crate::steps::StepLen;
+use crate::storage::directory::Directory;
+use crate::storage::layout;
+use crate::storage::{Access, Mapping, Storage};
+
+/// The one domain of the directory.
+const DOMAIN: DomainId = DomainId(0);
+
+const FILTER_BITS: FilterBits = FilterBits::Eight;
+
+/// How a segment is built.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentSpec<'a> {
+    /// The domain that the files name.
+    pub domain: &'a str,
+    /// The steps that the files name.
+    pub steps: StepRange,
+    /// The density of the pivot index.
+    pub m: Density,
+    /// How pages are encoded.
+    pub encoding: EncodingRule,
+}
+
+/// The three files of a segment in a directory without a manifest.
+#[derive(Clone, Debug)]
+pub struct LoneSegment {
+    directory: Directory,
+    record: SegmentRecord,
+}
+
+impl LoneSegment {
+    /// The names of `.kv`, `.bt` and `.kvei` of a segment that has not been reindexed.
+    pub fn file_names(domain: &str, steps: StepRange) -> [String; 3] {
+        Kind::ALL.map(|kind| layout::segment_file(domain, steps, 0, kind))
+    }
+
+    /// Writes entries, which come in the order of a segment, as three synced files. `keys_max` is an upper bound of their keys.
+    /// `None` where there is no entry.
+    ///
+    /// # Errors
+    /// Entries out of order; whatever the storage reports.
+    pub fn write<'e>(
+        storage: &Arc<dyn Storage>,
+        dir: &Path,
+        options: &SegmentSpec<'_>,
+        keys_max: u64,
+        entries: impl Iterator<Item = Entry<'e>>,
+    ) -> Result<Option<Self>, Error> {
+        let directory = directory(storage, dir, options.domain);
+        let SegmentSpec { steps, m, encoding, .. } = *options;
+        let options =
+            SegmentOptions { m, filter_bits: FILTER_BITS, encoding, parallelism: Parallelism::Rayon };
+        let mut output = SegmentOutput::create(&directory, DOMAIN, steps, options, keys_max)?;
+        for entry in entries {
+            output.push(entry)?;
+        }
+        let record = output.finish()?;
+        Ok(record.map(|record| Self { directory, record }))
+    }
+
+    /// The files in `dir` that are named as [`file_names`](Self::file_names) says.
+    ///
+    /// # Errors
+    /// A file that is missing or damaged; accessors of another segment.
+    pub fn open(
+        storage: &Arc<dyn Storage>,
+        dir: &Path,
+        domain: &str,
+        steps: StepRange,
+    ) -> Result<Self, Error> {
+        let this = Self::without_accessors(storage, dir, domain, steps)?;
+        let Self { directory, mut record } = this;
+        let parent = record.kv.summary.content;
+        let map = |kind| {
+            let path = record.path(&directory, kind);
+            directory.storage.map(&path, Access::Random).map(|mapping| (path, mapping))
+        };
+        let (path, mapping) = map(Kind::PivotIndex)?;
+        let index = PivotIndex::open(mapping, parent).map_err(|source| Error::File { path, source })?;
+        let (path, mapping) = map(Kind::ExistenceFilter)?;
+        let filter = ExistenceFilter::open(mapping, parent).map_err(|source| Error::File { path, source })?;
+        let (index, filter) = (index.summary(), filter.summary());
+        record.bt.summary = index.file;
+        record.kvei.summary = filter.file;
+        (record.m, record.filter_bits) = (index.m, filter.bits);
+        Ok(Self { directory, record })
+    }
+
+    /// The `.kv` in `dir` with accessors that are built for it, as a reindex does.
+    ///
+    /// # Errors
+    /// A `.kv` that is missing or damaged; whatever the storage reports.
+    pub fn reindex(
+        storage: &Arc<dyn Storage>,
+        dir: &Path,
+        domain: &str,
+        steps: StepRange,
+        m: Density,
+    ) -> Result<Self, Error> {
+        let mut this = Self::without_accessors(storage, dir, domain, steps)?.with_index(m)?;
+        let Self { directory, record } = &mut this;
+        record.kvei = rebuild_filter(directory, record, FILTER_BITS, Parallelism::Rayon, &mut |_| Ok(()))?;
+        Ok(this)
+    }
+
+    /// The same segment with a pivot index of density `m` in a file beside the old one, as a reindex builds it.
+    ///
+    /// # Errors
+    /// A damaged `.kv`; whatever the storage reports.
+    pub fn with_index(&self, m: Density) -> Result<Self, Error> {
+        let bt = rebuild_index(&self.directory, &self.record, m, &mut |_| Ok(()))?;
+        Ok(Self { directory: self.directory.clone(), record: SegmentRecord { bt, m, ..self.record.clone() } })
+    }
+
+    /// The paths of `.kv`, `.bt` and `.kvei`.
+    pub fn files(&self) -> [PathBuf; 3] {
+        Kind::ALL.map(|kind| self.record.path(&self.directory, kind))
+    }
+
+    /// The density of the pivot index.
+    pub fn m(&self) -> Density {
+        self.record.m
+    }
+
+    /// Opens the three files as the first lookup in a segment of an archive does: a small accessor is read, the rest is mapped.
+    ///
+    /// # Errors
+    /// A file that is missing or damaged.
+    pub fn reader(&self) -> Result<SegmentReader, Error> {
+        let segment = LiveSegment::hold(&self.directory, self.record.clone(), &mut |_| {});
+        segment.open_all()?;
+        let segment = Arc::new(segment);
+        let state = ReadState {
+            segments: Arc::new(by_domain(1, [Arc::clone(&segment)])),
+            tables: Vec::new(),
+            log: None,
+            log_fault: None,
+            first: None,
+            head: None,
+            emitted_head: None,
+        };
+        Ok(SegmentReader { state, segment })
+    }
+
+    /// The `.kv`, with records of accessors that have its place until there are some.
+    fn without_accessors(
+        storage: &Arc<dyn Storage>,
+        dir: &Path,
+        domain: &str,
+        steps: StepRange,
+    ) -> Result<Self, Error> {
+        let directory = directory(storage, dir, domain);
+        let path = dir.join(layout::segment_file(domain, steps, 0, Kind::Segment));
+        let mapping = storage.map(&path, Access::Random)?;
+        let segment = Segment::open(mapping).map_err(|source| Error::File { path, source })?;
+        let kv = FileRecord { revision: 0, summary: segment.summary().file };
+        let (m, filter_bits) = (Density::MEDIUM, FILTER_BITS);
+        let record = SegmentRecord { domain: DOMAIN, steps, kv, bt: kv, kvei: kv, m, filter_bits };
+        Ok(Self { directory, record })
+    }
+}
+
+/// A directory of one domain, whose steps have one block.
+fn directory(storage: &Arc<dyn Storage>, dir: &Path, domain: &str) -> Directory {
+    let config = Config {
+        id: ArchiveId::default(),
+        domains: vec![Domain::new(domain)],
+        step_len: StepLen(NonZeroU64::MIN),
+        reorg_window: 0,
+        snapshots: None,
+    };
+    Directory::new(storage, dir, &config)
+}
+
+/// A part of a lookup in one segment, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Finding the segment, prefetching, and probing the filter.
+    Filter,
+    /// Searching the pivot index.
+    Index,
+    /// Searching the pages and loading the value.
+    Page,
+}
+
+/// A version that was found: its block, and its value or that it is a deletion.
+pub type Found = (BlockNumber, Option<Vec<u8>>);
+
+/// An archive's state of one segment and nothing else.
+pub struct SegmentReader {
+    state: ReadState,
+    segment: Arc<LiveSegment>,
+}
+
+impl fmt::Debug for SegmentReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SegmentReader").field(&self.segment.record).finish()
+    }
+}
+
+/// Reports the stages of a lookup, which begin where the engine counts what it does.
+struct Stages<F>(F);
+
+impl<F: Fn(Stage)> Count for Stages<F> {
+    #[inline]
+    fn count(&self, event: Event) {
+        match event {
+            Event::Lookup => self.0(Stage::Filter),
+            Event::IndexProbe => self.0(Stage::Index),
+            Event::Page => self.0(Stage::Page),
+            Event::Memory | Event::FilterProbe | Event::FalsePositive => {}
+        }
+    }
+}
+
+impl SegmentReader {
+    /// The newest version of a key at or below a height, by the read ladder of the engine. `begin` is called when a stage begins.
+    ///
+    /// # Errors
+    /// A damaged page of the `.kv`.
+    #[inline]
+    pub fn find(&self, key: &[u8], at: BlockNumber, begin: impl Fn(Stage)) -> Result<Option<Found>, Error> {
+        let found = self.state.find(DOMAIN, key, at, &Stages(begin))?;
+        Ok(found.map(|(found, _)| found))
+    }
+
+    /// The `.kv`.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn kv(&self) -> Result<&Segment<Mapping>, Error> {
+        Ok(self.segment.kv.get()?.view())
+    }
+
+    /// The `.bt`.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn index(&self) -> Result<&PivotIndex<Mapping>, Error> {
+        Ok(self.segment.bt.get()?.view())
+    }
+
+    /// The `.kvei`.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn filter(&self) -> Result<&ExistenceFilter<Mapping>, Error> {
+        Ok(self.segment.kvei.get()?.view())
+    }
+}
