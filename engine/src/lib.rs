@@ -55,6 +55,11 @@ macro_rules! left_out {
     };
 }
 
+/// The examples of README are tests like those of this documentation. The packaged crate has no README at this place.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
+
 /// The files of an archive, byte by byte.
 pub mod format;
 pub mod inspect;
