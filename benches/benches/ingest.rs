@@ -47,7 +47,7 @@ impl Ingest {
         let options = options.snapshot_period(NonZeroU64::new(period));
         let open = OpenOptions::new().durability(Durability::Relaxed).maintenance(Maintenance::EmitOnly);
         let archive =
-            Archive::create_with(Arc::new(OsStorage), path, options, open).expect("the folder is empty");
+            Archive::create_on(Arc::new(OsStorage), path, options, open).expect("the folder is empty");
         let mut ingest = Self { archive, height: 0, keys, blocks, changes };
         ingest.commit(0..keys);
         ingest.height = blocks;

@@ -52,7 +52,7 @@ impl Height {
             Self::Below(blocks) => blocks,
         };
         // Where the log is damaged the newest block is not known, and this says so.
-        let head = reader.latest()?.block();
+        let head = reader.latest()?.height();
         head.checked_sub(below).ok_or_else(|| {
             Failure::OutOfRange(format!("-{below} lies below block 0: the newest block is {head}"))
         })

@@ -1,6 +1,7 @@
 //! The archive: one writer, any number of readers. Opens, delegates, closes; the algorithms live in the modules
 //! that are named after them.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,17 +10,19 @@ use icecore_segments::step::BlockNumber;
 
 use crate::block::BlockWriter;
 use crate::error::Error;
+use crate::handle::{AsDomain, DomainHandle};
 use crate::maintain::background::Background;
 use crate::maintain::checkpoint::CheckpointReport;
 use crate::maintain::merge::MergeOptions;
 use crate::maintain::reindex::{ReindexPlan, ReindexRule};
-use crate::manifest::DensityRule;
+use crate::options::DensityRule;
 use crate::options::{Maintenance, OpenOptions, Options};
 use crate::progress::Observer;
+use crate::read::history::History;
 use crate::reader::Reader;
 use crate::storage::Storage;
 use crate::storage::os::OsStorage;
-use crate::view::{Change, View};
+use crate::view::View;
 use crate::write::log_drop::LogDrop;
 use crate::write::recovery;
 use crate::write::writer::Core;
@@ -39,11 +42,16 @@ impl Archive {
     /// # Errors
     /// [`Error::Exists`] when the directory has files, [`Error::Options`] for options that make no sense.
     pub fn create(path: impl AsRef<Path>, options: Options) -> Result<Self, Error> {
-        Self::create_with(Arc::new(OsStorage), path, options, OpenOptions::default())
+        Self::create_with(path, options, OpenOptions::default())
     }
 
-    /// The same on any storage and with options of opening.
-    pub fn create_with(
+    /// The same with options of opening.
+    pub fn create_with(path: impl AsRef<Path>, options: Options, open: OpenOptions) -> Result<Self, Error> {
+        Self::create_on(Arc::new(OsStorage), path, options, open)
+    }
+
+    /// The same on any storage.
+    pub fn create_on(
         storage: Arc<dyn Storage>,
         path: impl AsRef<Path>,
         options: Options,
@@ -51,21 +59,22 @@ impl Archive {
     ) -> Result<Self, Error> {
         // Before there is an archive that cannot be opened so.
         open.check()?;
-        recovery::create(&storage, path.as_ref(), options.into_config()?)?;
-        Self::open_with(storage, path, open)
+        let rule = options.density;
+        recovery::create(&storage, path.as_ref(), options.into_config()?, rule)?;
+        Self::open_on(storage, path, open)
     }
 
     /// Opens an archive for writing: takes the lock, recovers what a crash left, removes what no manifest names.
     ///
     /// # Errors
-    /// [`Error::Locked`] when another writer has it; [`Error::Options`] for options that make no sense; damage with file and place. A way on from a damaged log is
-    /// [`OpenOptions::log_damage`].
+    /// [`Error::Locked`] when another writer has it; [`Error::Options`] for options that make no sense; damage with file and
+    /// place. A way on from a damaged log is [`OpenOptions::log_damage`].
     pub fn open(path: impl AsRef<Path>, open: OpenOptions) -> Result<Self, Error> {
-        Self::open_with(Arc::new(OsStorage), path, open)
+        Self::open_on(Arc::new(OsStorage), path, open)
     }
 
     /// The same on any storage.
-    pub fn open_with(
+    pub fn open_on(
         storage: Arc<dyn Storage>,
         path: impl AsRef<Path>,
         open: OpenOptions,
@@ -78,6 +87,39 @@ impl Archive {
             Maintenance::Inline | Maintenance::EmitOnly => None,
         };
         Ok(Self { background, core, reader })
+    }
+
+    /// Opens the archive at `path`, or creates it where there is none.
+    ///
+    /// # Errors
+    /// Those of [`Archive::open`] and [`Archive::create`]; [`Error::Options`] when there is an archive of other options.
+    ///
+    /// ```
+    /// # use icecore::{Archive, OpenOptions, Options};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("state.ice");
+    /// for height in 1..=2 {
+    ///     let options = Options::new().domain("accounts");
+    ///     let archive = Archive::open_or_create(&path, options, OpenOptions::new())?;
+    ///     archive.begin(height)?.commit()?;
+    /// }
+    /// # Ok::<(), icecore::Error>(())
+    /// ```
+    pub fn open_or_create(
+        path: impl AsRef<Path>,
+        options: Options,
+        open: OpenOptions,
+    ) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let config = options.clone().into_config()?;
+        match Self::open(path, open) {
+            Ok(archive) => {
+                archive.core.shared.directory.config.check_same(&config)?;
+                Ok(archive)
+            }
+            Err(Error::NotAnArchive { .. }) => Self::create_with(path, options, open),
+            Err(error) => Err(error),
+        }
     }
 
     /// The reading side; clone it for other threads.
@@ -144,8 +186,13 @@ impl Archive {
     }
 
     /// All versions of a key, newest first. See [`Reader::history`].
-    pub fn history(&self, domain: &str, key: &[u8]) -> Result<Vec<Change>, Error> {
+    pub fn history<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<History, Error> {
         self.reader.history(domain, key)
+    }
+
+    /// A declared domain, resolved once for many calls. See [`Reader::domain`].
+    pub fn domain(&self, name: &str) -> Result<DomainHandle, Error> {
+        self.reader.domain(name)
     }
 
     /// The root of the state at the end of block `height`.
@@ -229,5 +276,12 @@ impl Drop for Archive {
         self.background = None;
         // An error has no caller here; whoever needs to know calls `close`. A poisoned archive has nothing to sync.
         let _ = self.core.close();
+    }
+}
+
+impl fmt::Debug for Archive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, head) = (&self.core.shared.directory.path, self.reader.head());
+        f.debug_struct("Archive").field("path", path).field("head", &head).finish_non_exhaustive()
     }
 }

@@ -1,5 +1,6 @@
 //! A block on its way in: its changes are gathered here, and [`commit`](crate::write::commit) takes them.
 
+use std::fmt;
 use std::ops::Range;
 
 use icecore_hot::Root;
@@ -8,6 +9,7 @@ use icecore_segments::{KEY_LEN_MAX, VALUE_LEN_MAX};
 
 use crate::domain::DomainId;
 use crate::error::Error;
+use crate::handle::{AsDomain, id_for_keys};
 use crate::wal::ChangeRef;
 use crate::write::compare::Comparison;
 use crate::write::writer::Core;
@@ -42,17 +44,22 @@ impl<'a> BlockWriter<'a> {
     ///
     /// # Errors
     /// [`Error::UnknownDomain`]; [`Error::KeyLength`]; [`Error::TooLarge`] for a key over 1024 bytes or a value over 1 GiB.
-    pub fn put(&mut self, domain: &str, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    pub fn put<D: AsDomain + ?Sized>(&mut self, domain: &D, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.push(domain, key, Some(value))
     }
 
     /// Deletes a key. Deleting a key that is absent is recorded as a version too.
-    pub fn delete(&mut self, domain: &str, key: &[u8]) -> Result<(), Error> {
+    pub fn delete<D: AsDomain + ?Sized>(&mut self, domain: &D, key: &[u8]) -> Result<(), Error> {
         self.push(domain, key, None)
     }
 
-    fn push(&mut self, domain: &str, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
-        let domain = self.core.shared.directory.config.domain_of(domain, [key])?;
+    fn push<D: AsDomain + ?Sized>(
+        &mut self,
+        domain: &D,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<(), Error> {
+        let domain = id_for_keys(&self.core.shared.directory.config, domain, [key])?;
         check_len("key", key, KEY_LEN_MAX as u64)?;
         check_len("value", value.unwrap_or_default(), VALUE_LEN_MAX)?;
         let key = self.append(key);
@@ -135,4 +142,14 @@ impl<'a> BlockWriter<'a> {
 fn check_len(what: &'static str, bytes: &[u8], max: u64) -> Result<(), Error> {
     let len = bytes.len() as u64;
     if len > max { Err(Error::TooLarge { what, len, max }) } else { Ok(()) }
+}
+
+impl fmt::Debug for BlockWriter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let changes = self.changes.len();
+        f.debug_struct("BlockWriter")
+            .field("height", &self.height)
+            .field("changes", &changes)
+            .finish_non_exhaustive()
+    }
 }

@@ -81,6 +81,7 @@ impl RootRow {
 
 /// A declared domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Domain {
     /// Its name: ASCII letters, digits, `-` and `_`, not beginning with `_`, at most 32 bytes.
     pub name: String,
@@ -105,6 +106,12 @@ impl Domain {
     /// ```
     pub fn key_len(mut self, len: usize) -> Self {
         self.key_len = Some(len);
+        self
+    }
+
+    /// Fixes how pages are encoded, instead of choosing for each segment by a sample.
+    pub fn encoding(mut self, encoding: EncodingRule) -> Self {
+        self.encoding = encoding;
         self
     }
 

@@ -19,7 +19,8 @@ use icecore_segments::step::{BlockNumber, Step, StepRange};
 
 use crate::domain::Domain;
 use crate::error::{Error, Operation};
-use crate::manifest::{self, DensityRule, Manifest, SegmentRecord};
+use crate::manifest::{self, Manifest, SegmentRecord};
+use crate::options::DensityRule;
 use crate::storage::{Access, Mapping, Storage, layout, os::OsStorage};
 use crate::wal::{self, WalReader};
 

@@ -37,6 +37,7 @@
 //! Only this crate touches files and clocks, and all files through [`storage`]. The floors below start threads where they are told how
 //! many: the Merkle tree for a batch, the filter builder for its shards.
 
+#![deny(missing_debug_implementations)]
 #![deny(unsafe_code)]
 
 /// Whether a test leaves out a check; see `testing/control.rs`.
@@ -71,6 +72,7 @@ mod archive;
 mod block;
 mod domain;
 mod error;
+mod handle;
 mod maintain;
 mod manifest;
 mod memtable;
@@ -90,23 +92,26 @@ pub use archive::Archive;
 pub use block::BlockWriter;
 pub use domain::{DOMAINS_MAX, Domain};
 pub use error::{Available, Error, ErrorKind, Operation};
+pub use handle::{AsDomain, DomainHandle};
 pub use icecore_hot::{BatchProof, Parallelism, Proof, ProofError, Root};
 pub use icecore_index::Density;
+pub use icecore_segments::error::{Corruption, Part, Reason};
 pub use icecore_segments::step::{BlockNumber, Step, StepRange};
-pub use icecore_segments::{Encoding, EncodingRule, KEY_LEN_MAX, VALUE_LEN_MAX};
+pub use icecore_segments::{Encoding, EncodingRule, Error as FileError, KEY_LEN_MAX, VALUE_LEN_MAX};
 pub use maintain::checkpoint::CheckpointReport;
 pub use maintain::merge::MergeOptions;
 pub use maintain::plan::{MergePlan, PrunePlan, RewritePlan, UnwindPlan};
 pub use maintain::reindex::{ReindexPlan, ReindexRule};
-pub use maintain::verify::{LogTailReport, VerifyMode, VerifyReport, verify, verify_with};
-pub use manifest::DensityRule;
+pub use maintain::verify::{LogTailReport, VerifyMode, VerifyReport, verify, verify_on};
 pub use merkle::leaves::{ProofCost, ProofSource};
-pub use options::{Durability, LogDamage, Maintenance, OpenOptions, Options};
+pub use options::{DensityRule, Durability, LogDamage, Maintenance, OpenOptions, Options};
 pub use progress::Observer;
-pub use read::scan::{Entries, Scan};
+pub use read::entries::{Entries, Entry};
+pub use read::history::{Change, History};
+pub use read::scan::Scan;
 pub use reader::Reader;
 pub use segment::info::SegmentInfo;
 pub use stats::{MaintenanceFailure, MaintenanceTask, ReadStats, Stats};
-pub use view::{Change, Lookup, Source, View};
+pub use view::{Lookup, Source, View};
 pub use write::compare::{Comparison, Difference, Written};
 pub use write::log_drop::LogDrop;

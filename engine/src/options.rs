@@ -5,12 +5,28 @@ use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 
 use icecore_hot::Parallelism;
+use icecore_index::Density;
 use icecore_segments::KEY_LEN_MAX;
 use icecore_segments::step::BlockNumber;
 
 use crate::domain::{DOMAINS_MAX, Domain, DomainId};
 use crate::error::Error;
 use crate::steps::StepLen;
+
+/// The rule that chooses M, filter bits and encoding of every segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum DensityRule {
+    /// Dense for fresh, sparse for old.
+    #[default]
+    Recency,
+    /// All pivot indexes together take at most so many bytes; the freshest get it first.
+    Budget {
+        /// Bytes of all `.bt` files together.
+        bytes: u64,
+    },
+    /// The same M for every segment.
+    Fixed(Density),
+}
 
 /// What an archive is: fixed at its creation and kept in its manifest.
 ///
@@ -24,11 +40,18 @@ pub struct Options {
     pub(crate) blocks_per_step: u64,
     pub(crate) reorg_window: u64,
     pub(crate) snapshot_period: Option<NonZeroU64>,
+    pub(crate) density: DensityRule,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { domains: Vec::new(), blocks_per_step: 1024, reorg_window: 64, snapshot_period: None }
+        Self {
+            domains: Vec::new(),
+            blocks_per_step: 1024,
+            reorg_window: 64,
+            snapshot_period: None,
+            density: DensityRule::default(),
+        }
     }
 }
 
@@ -67,6 +90,12 @@ impl Options {
     /// The first block at or above each multiple of the period is a snapshot, so a period of 1 makes one of every block.
     pub fn snapshot_period(mut self, blocks: Option<NonZeroU64>) -> Self {
         self.snapshot_period = blocks;
+        self
+    }
+
+    /// Which density the pivot indexes of segments get. Unlike the other options it can be changed later.
+    pub fn density(mut self, rule: DensityRule) -> Self {
+        self.density = rule;
         self
     }
 
@@ -192,28 +221,26 @@ impl Config {
     /// # Errors
     /// [`Error::UnknownDomain`] with the names there are.
     pub(crate) fn domain(&self, name: &str) -> Result<DomainId, Error> {
-        self.named(name).map(|(id, _)| id)
-    }
-
-    /// The number of a declared domain that can have these keys.
-    ///
-    /// # Errors
-    /// [`Error::UnknownDomain`]; [`Error::KeyLength`].
-    pub(crate) fn domain_of<'k>(
-        &self,
-        name: &str,
-        keys: impl IntoIterator<Item = &'k [u8]>,
-    ) -> Result<DomainId, Error> {
-        let (id, domain) = self.named(name)?;
-        keys.into_iter().try_for_each(|key| domain.check_key(key))?;
-        Ok(id)
-    }
-
-    fn named(&self, name: &str) -> Result<(DomainId, &Domain), Error> {
-        self.declared_ids().find(|(_, domain)| domain.name == name).ok_or_else(|| {
+        let found = self.declared_ids().find(|(_, domain)| domain.name == name).map(|(id, _)| id);
+        found.ok_or_else(|| {
             let names: Vec<_> = self.declared().iter().map(|domain| domain.name.as_str()).collect();
             Error::UnknownDomain { name: name.to_owned(), declared: names.join(", ") }
         })
+    }
+
+    /// Checks that an archive is what it would be created as.
+    ///
+    /// # Errors
+    /// [`Error::Options`] with the first option that differs.
+    pub(crate) fn check_same(&self, wanted: &Self) -> Result<(), Error> {
+        let field = match () {
+            () if self.domains != wanted.domains => "domain",
+            () if self.step_len != wanted.step_len => "blocks_per_step",
+            () if self.reorg_window != wanted.reorg_window => "reorg_window",
+            () if self.snapshots != wanted.snapshots => "snapshot_period",
+            () => return Ok(()),
+        };
+        Err(Error::Options { field, reason: "the archive that is there was created with another".to_owned() })
     }
 
     /// The name of a domain.
@@ -232,6 +259,7 @@ impl Config {
 /// In every mode a block is with the operating system before `commit` returns: a killed process loses nothing. The
 /// modes differ in what a power loss or a crash of the system can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Durability {
     /// Each block is synced before its `commit` returns: nothing committed is lost.
     #[default]
@@ -250,6 +278,7 @@ pub enum Durability {
 /// Small steps that are finished wait in memory, and in the log, until they have 16 blocks or a megabyte together: what an
 /// emission costs in syncs is shared. [`Archive::emit`](crate::Archive::emit) does not wait for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Maintenance {
     /// A thread of the archive; `commit` waits only when emission falls behind.
     #[default]

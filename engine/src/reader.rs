@@ -3,6 +3,7 @@
 //! Readers share nothing mutable but counters. A view pins the version it was made from: whatever is committed,
 //! merged, pruned or unwound meanwhile, it answers the same.
 
+use std::fmt;
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,12 +17,15 @@ use icecore_segments::step::BlockNumber;
 
 use crate::domain::{Domain, DomainId};
 use crate::error::{Error, one_line};
+use crate::handle::{AsDomain, DomainHandle, id_for_keys};
 use crate::maintain::checkpoint::{CheckpointReport, checkpoint};
 use crate::maintain::merge::MergeOptions;
 use crate::maintain::plan::{self, MergePlan, PrunePlan, UnwindPlan};
 use crate::maintain::reindex::{ReindexPlan, ReindexRule};
-use crate::manifest::{DensityRule, Manifest};
+use crate::manifest::Manifest;
+use crate::options::DensityRule;
 use crate::progress::Observer;
+use crate::read::history::History;
 use crate::read::shared::Shared;
 use crate::segment::info::SegmentInfo;
 use crate::segment::live::Problem;
@@ -29,7 +33,7 @@ use crate::stats::Stats;
 use crate::storage::directory::Directory;
 use crate::storage::os::OsStorage;
 use crate::storage::{Storage, layout};
-use crate::view::{Change, View};
+use crate::view::View;
 use crate::write::log_drop::{LogDrop, plan_log_drop};
 
 /// Between two looks of a reader that waits for a writer of another process: at first, and in the end.
@@ -81,11 +85,11 @@ impl Reader {
     /// A mapping of each `.kv`; header, footer and resident parts of each segment whose accessors are longer than 64 KiB; the headers of the blocks in the write-ahead log, and those blocks of it whole that were
     /// not synced. Neither the lock nor the Merkle tree.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::open_with(Arc::new(OsStorage), path)
+        Self::open_on(Arc::new(OsStorage), path)
     }
 
     /// The same on any storage.
-    pub fn open_with(storage: Arc<dyn Storage>, path: impl AsRef<Path>) -> Result<Self, Error> {
+    pub fn open_on(storage: Arc<dyn Storage>, path: impl AsRef<Path>) -> Result<Self, Error> {
         Ok(Self::of(Shared::open(&storage, path.as_ref())?))
     }
 
@@ -203,14 +207,22 @@ impl Reader {
 
     /// All versions of a key, newest first. After pruning the oldest may be the one that the pruned height saw.
     ///
-    /// # Cost
-    /// One filter page per segment; for each segment that has the key, an index page and the pages of its versions.
-    pub fn history(&self, domain: &str, key: &[u8]) -> Result<Vec<Change>, Error> {
+    /// # Errors
+    /// [`Error::UnknownDomain`]; [`Error::KeyLength`]; damage of the log, which may have newer versions.
+    pub fn history<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<History, Error> {
         let version = self.shared.version();
         version.check_head()?;
-        let domain = self.shared.directory.config.domain_of(domain, [key])?;
-        let found = version.history(domain, key, self.shared.counters.mine())?;
-        Ok(found.into_iter().map(|(block, value)| Change { block, value }).collect())
+        let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
+        let head = version.head;
+        Ok(History::new(Arc::clone(&self.shared), version, domain, key, head))
+    }
+
+    /// A declared domain, resolved once for many calls.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDomain`] with the names there are.
+    pub fn domain(&self, name: &str) -> Result<DomainHandle, Error> {
+        DomainHandle::new(&self.shared.directory.config, name)
     }
 
     /// The live segments, by domain and step.
@@ -342,6 +354,13 @@ impl Reader {
     ) -> Result<CheckpointReport, Error> {
         let directory = &self.shared.directory;
         checkpoint(&directory.storage, &directory.path, copy.as_ref(), observer)
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = &self.shared.directory.path;
+        f.debug_struct("Reader").field("path", path).field("head", &self.head()).finish_non_exhaustive()
     }
 }
 

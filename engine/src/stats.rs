@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use thread_local::ThreadLocal;
 
 use crate::error::{Error, ErrorKind, Poison};
-use crate::manifest::DensityRule;
+use crate::options::DensityRule;
 
 /// What a read did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,7 @@ impl Counters {
 
 /// What the reads of this process touched since the archive was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReadStats {
     /// Keys looked up.
     pub lookups: u64,
@@ -106,6 +107,7 @@ pub enum MaintenanceTask {
 /// Nothing committed is lost and the archive stays writable. Maintenance retries: in the background with a growing delay
 /// and after every emission, without a background thread emission at the next commit, the rest after the next emission or by `maintain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MaintenanceFailure {
     /// What failed.
     pub task: MaintenanceTask,
@@ -158,6 +160,7 @@ impl MaintenanceFailure {
 
 /// What an archive holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// The newest block.
     pub head: Option<u64>,

@@ -2,30 +2,27 @@
 //!
 //! A view pins the version it was made from: whatever is committed, merged, pruned or unwound meanwhile, it answers the same.
 
+use std::fmt;
 use std::sync::Arc;
 
 use icecore_hot::{BatchProof, Parallelism, Proof, Root};
 use icecore_segments::step::BlockNumber;
 
+use crate::domain::DomainId;
 use crate::error::Error;
+use crate::handle::{AsDomain, id_for_keys, id_of};
 use crate::merkle::leaves::ProofCost;
 use crate::merkle::prove::prove;
+use crate::read::entries::Entries;
 use crate::read::get::Origin;
+use crate::read::history::{Change, History};
 use crate::read::read_state::Version;
-use crate::read::scan::{Entries, Scan};
+use crate::read::scan::Scan;
 use crate::read::shared::Shared;
-
-/// One version of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// The block that wrote it.
-    pub block: BlockNumber,
-    /// The value, or `None` for a deletion.
-    pub value: Option<Vec<u8>>,
-}
 
 /// Where an answer came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Source {
     /// The versions in memory.
     Memory,
@@ -35,6 +32,7 @@ pub enum Source {
 
 /// The answer to a lookup, with what it rests on.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Lookup {
     /// The version that answers.
     pub change: Change,
@@ -52,23 +50,28 @@ pub struct View {
 
 impl View {
     /// The height asked for.
-    pub fn block(&self) -> BlockNumber {
+    pub fn height(&self) -> BlockNumber {
         self.at
+    }
+
+    /// The block that answers: the newest at or below [`View::height`].
+    pub fn block(&self) -> Result<BlockNumber, Error> {
+        self.version.newest_root(self.at).map(|(block, _)| block)
     }
 
     /// The value of a key, `None` when it is absent or deleted.
     ///
     /// # Cost
     /// From memory none; else a filter page per segment down to the one that has the key, there an index page and a data page.
-    pub fn get(&self, domain: &str, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let domain = self.shared.directory.config.domain_of(domain, [key])?;
+    pub fn get<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
         let found = self.version.find(domain, key, self.at, self.shared.counters.mine())?;
         Ok(found.and_then(|((_, value), _)| value))
     }
 
     /// The version that answers for a key, deletions included, and where it was found.
-    pub fn lookup(&self, domain: &str, key: &[u8]) -> Result<Option<Lookup>, Error> {
-        let domain = self.shared.directory.config.domain_of(domain, [key])?;
+    pub fn lookup<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<Option<Lookup>, Error> {
+        let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
         let found = self.version.find(domain, key, self.at, self.shared.counters.mine())?;
         Ok(found.map(|((block, value), origin)| {
             let source = match origin {
@@ -81,27 +84,53 @@ impl View {
         }))
     }
 
-    /// The values of many keys, in the order asked. Pages are planned first and fetched together, so that a cold call
+    /// The values of many keys, in the order given. Pages are planned first and fetched together, so that a cold call
     /// keeps the disk busy.
-    pub fn multi_get(&self, domain: &str, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        let domain = self.shared.directory.config.domain_of(domain, keys.iter().copied())?;
-        self.version.multi_get(domain, keys, self.at, self.shared.counters.mine())
+    ///
+    /// # Cost
+    /// The pages of [`View::get`], waited for about three times per segment instead of three times per key.
+    pub fn multi_get<D: AsDomain + ?Sized>(
+        &self,
+        domain: &D,
+        keys: &[impl AsRef<[u8]>],
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        let domain = id_for_keys(&self.shared.directory.config, domain, keys.iter().copied())?;
+        self.version.multi_get(domain, &keys, self.at, self.shared.counters.mine())
     }
 
-    /// Keys and values in order.
-    pub fn scan(&self, domain: &str, scan: &Scan) -> Result<Entries<'_>, Error> {
-        let domain = self.shared.directory.config.domain(domain)?;
-        Entries::new(&self.version, domain, scan, self.at)
+    /// The same for keys of several domains.
+    ///
+    /// # Cost
+    /// Each domain is planned by itself.
+    pub fn multi_get_across(
+        &self,
+        keys: &[(impl AsDomain, impl AsRef<[u8]>)],
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let config = &self.shared.directory.config;
+        let mut known: Vec<(DomainId, &[u8])> = Vec::with_capacity(keys.len());
+        for (domain, key) in keys {
+            known.push((id_for_keys(config, domain, [key.as_ref()])?, key.as_ref()));
+        }
+        self.version.multi_get_across(&known, self.at, self.shared.counters.mine())
+    }
+
+    /// The keys of a range with their values, in order.
+    pub fn scan<D: AsDomain + ?Sized>(&self, domain: &D, scan: &Scan) -> Result<Entries, Error> {
+        let domain = id_of(&self.shared.directory.config, domain)?;
+        Ok(Entries::new(Arc::clone(&self.version), domain, scan, self.at))
+    }
+
+    /// The versions of a key at or below this height, newest first.
+    pub fn history<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<History, Error> {
+        let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
+        let (shared, version) = (Arc::clone(&self.shared), Arc::clone(&self.version));
+        Ok(History::new(shared, version, domain, key, Some(self.at)))
     }
 
     /// The root of this state.
     pub fn root(&self) -> Result<Root, Error> {
         self.version.root(self.at)
-    }
-
-    /// The height of the block whose state this is: the newest at or below [`View::block`].
-    pub fn height(&self) -> Result<BlockNumber, Error> {
-        self.version.newest_root(self.at).map(|(height, _)| height)
     }
 
     /// Proves the value of a key at this block, or its absence, against [`View::root`].
@@ -113,8 +142,10 @@ impl View {
     ///
     /// # Errors
     /// [`Error::RootMismatch`] when what was read does not have the recorded root.
-    pub fn prove(&self, domain: &str, key: &[u8]) -> Result<Proof, Error> {
-        let (mut batch, _) = self.prove_counted(&[(domain, key)], Parallelism::Off)?;
+    pub fn prove<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<Proof, Error> {
+        let config = &self.shared.directory.config;
+        let name = config.name(id_of(config, domain)?);
+        let (mut batch, _) = self.prove_counted(&[(name, key)], Parallelism::Off)?;
         Ok(batch.proofs.pop().expect("one key was asked for"))
     }
 
@@ -144,7 +175,16 @@ impl View {
     }
 }
 
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = &self.shared.directory.path;
+        f.debug_struct("View").field("path", path).field("height", &self.at).finish_non_exhaustive()
+    }
+}
+
 const _: fn() = || {
     fn shareable<T: Send + Sync>() {}
     shareable::<View>();
+    shareable::<Entries>();
+    shareable::<History>();
 };

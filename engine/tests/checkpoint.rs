@@ -14,7 +14,7 @@ use icecore::storage::Storage;
 use icecore::storage::os::OsStorage;
 use icecore::testing::SimStorage;
 use icecore::{
-    Archive, Durability, Error, Maintenance, MergeOptions, OpenOptions, Reader, VerifyMode, verify_with,
+    Archive, Durability, Error, Maintenance, MergeOptions, OpenOptions, Reader, VerifyMode, verify_on,
 };
 use oracle::script::{PATH, Script, Step, fresh, options, play, storage};
 use oracle::{Oracle, Random, commit};
@@ -28,14 +28,14 @@ fn open_options() -> OpenOptions {
 /// An archive with merged and fresh segments, two log files, and blocks that were not synced.
 fn sample() -> (SimStorage, Archive, Oracle) {
     let disk = fresh(options(), open_options());
-    let archive = Archive::open_with(storage(&disk), PATH, open_options()).unwrap();
+    let archive = Archive::open_on(storage(&disk), PATH, open_options()).unwrap();
     let script = Script::new(5).commits(18).then(Step::Merge).commits(3).begin_step();
     let oracle = play(&archive, &script.steps);
     (disk, archive, oracle)
 }
 
 fn assert_whole(storage: &Arc<dyn Storage>, path: &str) {
-    let report = verify_with(Arc::clone(storage), path, VerifyMode::Full, &()).unwrap();
+    let report = verify_on(Arc::clone(storage), path, VerifyMode::Full, &()).unwrap();
     assert!(report.problems.is_empty() && report.garbage.is_empty(), "{report:?}");
 }
 
@@ -46,9 +46,9 @@ fn a_checkpoint_is_an_archive_of_its_own() {
     assert_eq!(made.range, oracle.range());
     assert!(made.files_linked > 10 && made.files_copied == 1, "{made:?}");
     assert_whole(&storage(&disk), COPY);
-    oracle.check(&Reader::open_with(storage(&disk), COPY).unwrap());
+    oracle.check(&Reader::open_on(storage(&disk), COPY).unwrap());
     // Each goes its own way from here on.
-    let copy = Archive::open_with(storage(&disk), COPY, open_options()).unwrap();
+    let copy = Archive::open_on(storage(&disk), COPY, open_options()).unwrap();
     let (mut other, mut random, head) = (oracle.clone(), Random(1), oracle.head().unwrap());
     for height in head + 1..head + 30 {
         commit(&archive, &mut oracle, height, &random.changes(5));
@@ -61,12 +61,12 @@ fn a_checkpoint_is_an_archive_of_its_own() {
     archive.close().unwrap();
     for (path, oracle) in [(PATH, &oracle), (COPY, &other)] {
         assert_whole(&storage(&disk), path);
-        oracle.check(&Reader::open_with(storage(&disk), path).unwrap());
+        oracle.check(&Reader::open_on(storage(&disk), path).unwrap());
     }
     // After a power loss the copy is there.
     for seed in 0..20 {
         let after = disk.crash_clone(seed);
-        oracle::Oracle::check(&other, &Reader::open_with(storage(&after), COPY).unwrap());
+        oracle::Oracle::check(&other, &Reader::open_on(storage(&after), COPY).unwrap());
     }
 }
 
@@ -75,7 +75,7 @@ fn a_checkpoint_that_was_stopped_anywhere_is_finished_or_says_that_it_is_not() {
     let (disk, archive, oracle) = sample();
     drop(archive);
     let disk = disk.kill_clone();
-    let reader = Reader::open_with(storage(&disk), PATH).unwrap();
+    let reader = Reader::open_on(storage(&disk), PATH).unwrap();
     let before = disk.operations();
     disk.film(before + 1, 3);
     reader.checkpoint(COPY, &()).unwrap();
@@ -84,19 +84,19 @@ fn a_checkpoint_that_was_stopped_anywhere_is_finished_or_says_that_it_is_not() {
     let mut unfinished = 0;
     for (at, frame) in &frames {
         for disk in [frame.kill_clone(), frame.crash_clone(*at)] {
-            match Reader::open_with(storage(&disk), COPY) {
+            match Reader::open_on(storage(&disk), COPY) {
                 Ok(reader) => oracle.check(&reader),
                 Err(Error::NotAnArchive { .. } | Error::Unfinished { .. }) => unfinished += 1,
                 Err(error) => panic!("operation {at}: {error} {error:?}"),
             }
-            let reader = Reader::open_with(storage(&disk), PATH).unwrap();
+            let reader = Reader::open_on(storage(&disk), PATH).unwrap();
             match reader.checkpoint(COPY, &()) {
                 Ok(made) => assert_eq!(made.range, oracle.range()),
                 Err(Error::Exists { .. }) => {}
                 Err(error) => panic!("operation {at}, again: {error} {error:?}"),
             }
-            oracle.check(&Reader::open_with(storage(&disk), COPY).unwrap());
-            Archive::open_with(storage(&disk), COPY, open_options()).unwrap().close().unwrap();
+            oracle.check(&Reader::open_on(storage(&disk), COPY).unwrap());
+            Archive::open_on(storage(&disk), COPY, open_options()).unwrap().close().unwrap();
             assert_whole(&storage(&disk), COPY);
         }
     }
@@ -153,7 +153,7 @@ fn a_damaged_archive_is_not_copied_without_a_word() {
         disk.files().into_iter().find(|(path, _)| path.extension().is_some_and(|e| e == "bt")).unwrap();
     disk.lose(&lost);
     assert!(matches!(archive.checkpoint(COPY, &()), Err(Error::Missing { path }) if path == lost));
-    assert!(matches!(Reader::open_with(storage(&disk), COPY), Err(Error::Unfinished { .. })));
+    assert!(matches!(Reader::open_on(storage(&disk), COPY), Err(Error::Unfinished { .. })));
 }
 
 #[test]
@@ -163,9 +163,9 @@ fn a_copy_of_a_damaged_log_is_not_finished() {
     let log =
         disk.files().into_iter().rfind(|(path, _)| path.extension().is_some_and(|e| e == "wal")).unwrap();
     disk.corrupt(&log.0, 80, 0x10);
-    let reader = Reader::open_with(storage(&disk), PATH).unwrap();
+    let reader = Reader::open_on(storage(&disk), PATH).unwrap();
     assert_eq!(reader.checkpoint(COPY, &()).unwrap_err().kind(), icecore::ErrorKind::Corrupt);
-    assert!(matches!(Reader::open_with(storage(&disk), COPY), Err(Error::Unfinished { .. })));
+    assert!(matches!(Reader::open_on(storage(&disk), COPY), Err(Error::Unfinished { .. })));
 }
 
 #[test]
@@ -176,13 +176,13 @@ fn a_copy_that_is_cut_later_is_known_to_be() {
     for cut in [40, 100, len - 64] {
         let disk = disk.kill_clone();
         disk.truncate(&log, len - cut);
-        let report = verify_with(storage(&disk), COPY, VerifyMode::Fast, &()).unwrap();
+        let report = verify_on(storage(&disk), COPY, VerifyMode::Fast, &()).unwrap();
         assert!(!report.problems.is_empty(), "cut by {cut}");
-        assert!(Reader::open_with(storage(&disk), COPY).unwrap().latest().is_err());
+        assert!(Reader::open_on(storage(&disk), COPY).unwrap().latest().is_err());
     }
-    let report = verify_with(storage(&disk), COPY, VerifyMode::Fast, &()).unwrap();
+    let report = verify_on(storage(&disk), COPY, VerifyMode::Fast, &()).unwrap();
     assert!(report.log_tail.is_none(), "all of it is marked: {report:?}");
-    oracle.check(&Reader::open_with(storage(&disk), COPY).unwrap());
+    oracle.check(&Reader::open_on(storage(&disk), COPY).unwrap());
 }
 
 /// Blocks whose content follows from their height, so that a copy can be checked without the writer.
@@ -216,7 +216,7 @@ fn checkpoints_beside_a_busy_writer_are_consistent() {
     let path = dir.path().join("a.ice");
     let options = icecore::Options::new().domain("kv").blocks_per_step(2).reorg_window(3);
     let open = OpenOptions::new().durability(Durability::Relaxed).maintenance(Maintenance::Background);
-    let archive = Archive::create_with(Arc::new(OsStorage), &path, options, open).unwrap();
+    let archive = Archive::create_on(Arc::new(OsStorage), &path, options, open).unwrap();
     write(&archive, 1);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {

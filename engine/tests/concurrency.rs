@@ -74,8 +74,9 @@ type Said = (icecore::Root, Vec<(Vec<u8>, Vec<u8>)>);
 
 /// Everything a view says, checked against the formula.
 fn check_view(view: &View) -> Said {
-    let at = view.block();
-    let items: Vec<_> = view.scan("kv", &Scan::all()).unwrap().map(Result::unwrap).collect();
+    let at = view.height();
+    let entries = view.scan("kv", &Scan::all()).unwrap().map(Result::unwrap);
+    let items: Vec<_> = entries.map(|entry| (entry.key, entry.value)).collect();
     let found: Vec<_> = items.iter().map(|(key, value)| (key.clone(), block_of(value))).collect();
     let expected: Vec<_> = (0..KEYS).filter_map(|i| Some((key(i), (i, seen(i, at)?)))).collect();
     assert_eq!(found, expected, "at {at}");
@@ -87,7 +88,7 @@ fn check_view(view: &View) -> Said {
         assert_eq!(&one, many);
         assert_eq!(one.map(|value| block_of(&value).1), seen(i as u64, at), "key {i} at {at}");
     }
-    assert_eq!(view.height().unwrap(), at);
+    assert_eq!(view.block().unwrap(), at);
     (view.root().unwrap(), items)
 }
 
@@ -118,6 +119,7 @@ fn keep_reading(reader: &Reader, seed: u64, done: &AtomicBool) -> u64 {
             }
         }
         for change in reader.history("kv", &key(random.below(KEYS))).unwrap() {
+            let change = change.unwrap();
             assert!(change.value.is_none_or(|value| block_of(&value).1 == change.block));
         }
         rounds += 1;
@@ -141,7 +143,7 @@ fn keep_opening(storage: &Arc<dyn Storage>, path: &Path, progress: &Progress) ->
     while !progress.done.load(Ordering::SeqCst) {
         let unwinds = progress.unwinds.load(Ordering::SeqCst);
         let committed = progress.committed.load(Ordering::SeqCst);
-        let reader = match Reader::open_with(Arc::clone(storage), path) {
+        let reader = match Reader::open_on(Arc::clone(storage), path) {
             Ok(reader) => reader,
             Err(error) => panic!("opening beside a writer: {error} {error:?}"),
         };
@@ -152,7 +154,7 @@ fn keep_opening(storage: &Arc<dyn Storage>, path: &Path, progress: &Progress) ->
         check_view(&reader.at(first + (head - first) / 2).unwrap());
         opened += 1;
         if opened % 8 == 0 {
-            let report = icecore::verify_with(Arc::clone(storage), path, VerifyMode::Full, &()).unwrap();
+            let report = icecore::verify_on(Arc::clone(storage), path, VerifyMode::Full, &()).unwrap();
             assert!(report.problems.is_empty(), "{:?}", report.problems);
         }
     }
@@ -195,7 +197,7 @@ fn options() -> Options {
 /// All of the above at once.
 fn run(storage: &Arc<dyn Storage>, path: &Path, blocks: u64) -> Archive {
     let open = OpenOptions::new().durability(Durability::Block).maintenance(Maintenance::Background);
-    let archive = Archive::create_with(Arc::clone(storage), path, options(), open).unwrap();
+    let archive = Archive::create_on(Arc::clone(storage), path, options(), open).unwrap();
     write(&archive, FIRST, 0).unwrap();
     let progress = Progress::default();
     progress.committed.store(FIRST, Ordering::SeqCst);
@@ -223,7 +225,7 @@ fn readers_see_one_block_whatever_the_writer_does() {
     let storage: Arc<dyn Storage> = Arc::new(disk);
     let archive = run(&storage, Path::new(PATH), 400);
     drop(archive);
-    let report = icecore::verify_with(storage, PATH, VerifyMode::Full, &()).unwrap();
+    let report = icecore::verify_on(storage, PATH, VerifyMode::Full, &()).unwrap();
     assert!(report.problems.is_empty() && report.garbage.is_empty(), "{report:?}");
 }
 
@@ -254,7 +256,7 @@ fn a_real_disk_shows_the_same_and_is_tidy_afterwards() {
     let view = archive.reader().latest().unwrap();
     let said = check_view(&view);
     archive.reindex(ReindexRule::Rebuild, None, &()).unwrap();
-    archive.prune(view.block(), &()).unwrap();
+    archive.prune(view.height(), &()).unwrap();
     assert!(!leftovers(&path, &archive).is_empty(), "the view pins files");
     assert_eq!(check_view(&view), said);
     drop(view);
@@ -269,20 +271,20 @@ fn a_view_that_outlives_its_writer_removes_nothing_of_the_next() {
     let disk = SimStorage::new();
     let storage = || -> Arc<dyn Storage> { Arc::new(disk.clone()) };
     let open = OpenOptions::new().maintenance(Maintenance::EmitOnly);
-    let archive = Archive::create_with(storage(), PATH, options().reorg_window(0), open).unwrap();
+    let archive = Archive::create_on(storage(), PATH, options().reorg_window(0), open).unwrap();
     (FIRST..24).for_each(|height| write(&archive, height, 0).unwrap());
     let view = archive.reader().at(10).unwrap();
     archive.merge(&MergeOptions::default(), &()).unwrap();
     archive.close().unwrap();
 
-    let archive = Archive::open_with(storage(), PATH, open).unwrap();
+    let archive = Archive::open_on(storage(), PATH, open).unwrap();
     archive.unwind(FIRST, &()).unwrap();
     (FIRST + 1..24).for_each(|height| write(&archive, height, 1).unwrap());
     check_view(&view);
     drop(view);
-    let report = icecore::verify_with(storage(), PATH, VerifyMode::Full, &()).unwrap();
+    let report = icecore::verify_on(storage(), PATH, VerifyMode::Full, &()).unwrap();
     assert!(report.problems.is_empty(), "{:?}", report.problems);
-    check_view(&Reader::open_with(storage(), PATH).unwrap().latest().unwrap());
+    check_view(&Reader::open_on(storage(), PATH).unwrap().latest().unwrap());
 }
 
 /// What happens to whoever creates a `.kv`, or between two calls.
@@ -305,7 +307,7 @@ impl Storage for Troubled {
     fn list(&self, dir: &Path) -> Result<Option<Vec<String>>, Error> {
         if self.1 == Trouble::Creation && self.0.list(dir)?.is_none() {
             let storage = Arc::new(self.0.clone());
-            let archive = Archive::create_with(storage, PATH, options(), OpenOptions::new())?;
+            let archive = Archive::create_on(storage, PATH, options(), OpenOptions::new())?;
             write(&archive, FIRST, 0)?;
         }
         self.0.list(dir)
@@ -361,7 +363,7 @@ fn a_writer_is_told_when_the_background_thread_fails() {
     for trouble in [Trouble::NoSpace, Trouble::Panic] {
         let disk = SimStorage::new();
         let storage: Arc<dyn Storage> = Arc::new(Troubled(disk.clone(), trouble));
-        let archive = Archive::create_with(storage, PATH, options(), OpenOptions::new()).unwrap();
+        let archive = Archive::create_on(storage, PATH, options(), OpenOptions::new()).unwrap();
         let refused = (FIRST..1000).find_map(|height| write(&archive, height, 0).err());
         let head = archive.reader().head().unwrap();
         check_view(&archive.reader().latest().unwrap());
@@ -377,7 +379,7 @@ fn a_writer_is_told_when_the_background_thread_fails() {
             archive.close().unwrap();
         }
 
-        let archive = Archive::open_with(Arc::new(disk), PATH, OpenOptions::new()).unwrap();
+        let archive = Archive::open_on(Arc::new(disk), PATH, OpenOptions::new()).unwrap();
         assert_eq!(archive.reader().head(), Some(head), "{trouble:?}: nothing committed is lost");
         write(&archive, head + 1, 0).unwrap();
         archive.emit().unwrap();
@@ -388,7 +390,7 @@ fn a_writer_is_told_when_the_background_thread_fails() {
 #[test]
 fn a_reader_finds_an_archive_that_is_created_while_it_opens() {
     let storage: Arc<dyn Storage> = Arc::new(Troubled(SimStorage::new(), Trouble::Creation));
-    let reader = Reader::open_with(storage, PATH).unwrap();
+    let reader = Reader::open_on(storage, PATH).unwrap();
     assert_eq!(reader.head(), Some(FIRST));
 }
 
@@ -396,7 +398,7 @@ fn a_reader_finds_an_archive_that_is_created_while_it_opens() {
 fn dropping_never_waits_for_ever() {
     for blocks in [1, 5, 30, 90] {
         let storage: Arc<dyn Storage> = Arc::new(SimStorage::new());
-        let archive = Archive::create_with(storage, PATH, options(), OpenOptions::new()).unwrap();
+        let archive = Archive::create_on(storage, PATH, options(), OpenOptions::new()).unwrap();
         (FIRST..FIRST + blocks).for_each(|height| write(&archive, height, 0).unwrap());
         let reader = archive.reader().clone();
         drop(archive);
@@ -430,7 +432,7 @@ fn commits_do_not_wait_for_a_merge() {
     let storage: Arc<dyn Storage> = Arc::new(SimStorage::new());
     let options = Options::new().domain("d").blocks_per_step(1).reorg_window(0);
     let emit_only = OpenOptions::new().maintenance(Maintenance::EmitOnly);
-    let archive = Archive::create_with(Arc::clone(&storage), PATH, options, emit_only).unwrap();
+    let archive = Archive::create_on(Arc::clone(&storage), PATH, options, emit_only).unwrap();
     let write = |archive: &Archive, height: u64, keys: u64| {
         let mut block = archive.begin(height).unwrap();
         (0..keys).for_each(|i| block.put("d", &key(i), &height.to_be_bytes()).unwrap());
@@ -442,9 +444,9 @@ fn commits_do_not_wait_for_a_merge() {
     }
     archive.close().unwrap();
 
-    let archive = Archive::open_with(storage, PATH, OpenOptions::new()).unwrap();
+    let archive = Archive::open_on(storage, PATH, OpenOptions::new()).unwrap();
     let held_up = HeldUp { rounds: AtomicU64::new(0), written: AtomicU64::new(0) };
-    let only = MergeOptions { domain: Some("d".to_owned()), ..MergeOptions::default() };
+    let only = MergeOptions::new().domain(Some("d"));
     thread::scope(|scope| {
         let merging = scope.spawn(|| archive.merge(&only, &held_up));
         while held_up.rounds.load(Ordering::SeqCst) == 0 {

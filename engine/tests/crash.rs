@@ -12,7 +12,7 @@ use std::sync::Mutex;
 
 use icecore::testing::{Fault, SimStorage};
 use icecore::{
-    Archive, Durability, Error, ErrorKind, Maintenance, OpenOptions, Options, Reader, VerifyMode, verify_with,
+    Archive, Durability, Error, ErrorKind, Maintenance, OpenOptions, Options, Reader, VerifyMode, verify_on,
 };
 use oracle::script::{PATH, Script, Step, fresh, options_with, play, storage};
 use oracle::{DOMAINS, Oracle, commit};
@@ -96,7 +96,7 @@ impl Campaign {
     fn with(snapshot_period: u64, steps: Vec<Step>, open: OpenOptions) -> Self {
         let start = fresh(options_with(snapshot_period), open);
         let disk = start.kill_clone();
-        let archive = Archive::open_with(storage(&disk), PATH, open).unwrap();
+        let archive = Archive::open_on(storage(&disk), PATH, open).unwrap();
         let (mut states, mut marks) = (vec![Oracle::default()], vec![disk.operations()]);
         for step in &steps {
             let next = states.last().unwrap().clone();
@@ -136,7 +136,7 @@ impl Campaign {
     fn film(&self, first: u64, every: u64) -> Vec<(u64, SimStorage)> {
         let disk = self.start.kill_clone();
         disk.film(first, every);
-        let archive = Archive::open_with(storage(&disk), PATH, self.open).unwrap();
+        let archive = Archive::open_on(storage(&disk), PATH, self.open).unwrap();
         play(&archive, &self.steps);
         let frames = disk.frames();
         drop(archive);
@@ -183,22 +183,22 @@ fn recover(disk: &SimStorage, open: OpenOptions, allowed: &Allowed, again: bool)
 
 fn recover_once(disk: &SimStorage, open: OpenOptions, allowed: &Allowed) {
     let fail = |error: Error| -> ! { panic!("{}: {error} {error:?}", allowed.what) };
-    let reader = Reader::open_with(storage(disk), PATH).unwrap_or_else(|error| fail(error));
+    let reader = Reader::open_on(storage(disk), PATH).unwrap_or_else(|error| fail(error));
     // Before a writer recovered it shows only what it knows to be durable: after a power loss, a block less.
     let durable = Allowed { floor: Some(0), ..allowed.clone() }.find(reader.range());
     durable.read_all(&reader, 2).unwrap_or_else(|error| fail(error));
     drop(reader);
-    let archive = Archive::open_with(storage(disk), PATH, open).unwrap_or_else(|error| fail(error));
+    let archive = Archive::open_on(storage(disk), PATH, open).unwrap_or_else(|error| fail(error));
     assert!(archive.repairs().is_empty(), "{}: {:?}", allowed.what, archive.repairs());
     let mut state = allowed.find(archive.reader().range());
     state.read_all(archive.reader(), 3).unwrap_or_else(|error| fail(error));
     verify(disk, &allowed.what);
     drop(archive);
-    let reader = Reader::open_with(storage(disk), PATH).unwrap_or_else(|error| fail(error));
+    let reader = Reader::open_on(storage(disk), PATH).unwrap_or_else(|error| fail(error));
     assert_eq!(reader.range(), state.range(), "{}: a reader sees what a writer made durable", allowed.what);
     // On a copy, so that what was filmed is the recovery alone.
     let disk = disk.kill_clone();
-    let archive = Archive::open_with(storage(&disk), PATH, open).unwrap_or_else(|error| fail(error));
+    let archive = Archive::open_on(storage(&disk), PATH, open).unwrap_or_else(|error| fail(error));
     let next = state.head().map_or(5, |head| head + 4);
     commit(&archive, &mut state, next, &[(0, b"after".to_vec(), Some(b"the crash".to_vec()))]);
     state.read_all(archive.reader(), 1).unwrap_or_else(|error| fail(error));
@@ -217,7 +217,7 @@ fn prove(archive: &Archive, state: &Oracle) -> Result<(), Error> {
 }
 
 fn verify(disk: &SimStorage, what: &str) {
-    let report = verify_with(storage(disk), PATH, VerifyMode::Full, &()).unwrap();
+    let report = verify_on(storage(disk), PATH, VerifyMode::Full, &()).unwrap();
     assert!(report.problems.is_empty(), "{what}: {:?}", report.problems);
     assert!(report.garbage.is_empty(), "{what}: {:?}", report.garbage);
 }
@@ -257,7 +257,7 @@ fn a_group_loses_fewer_blocks_than_it_has() {
     for (at, disk) in campaign.film(1, 2) {
         let committed = campaign.allowed(at, true).states[0].roots.len();
         for loss in 0..4 {
-            let archive = Archive::open_with(storage(&disk.crash_clone(loss)), PATH, open).unwrap();
+            let archive = Archive::open_on(storage(&disk.crash_clone(loss)), PATH, open).unwrap();
             let head = archive.reader().head();
             let kept =
                 campaign.states.last().unwrap().roots.keys().filter(|block| Some(**block) <= head).count();
@@ -290,7 +290,7 @@ fn live_on(campaign: &Campaign, archive: &Archive, disk: &SimStorage, i: usize, 
             assert!(archive.unwind(state.range().map_or(0, |r| r.0), &()).is_err(), "{what}");
         }
         Ok(()) => {
-            let garbage = verify_with(storage(disk), PATH, VerifyMode::Fast, &()).unwrap().garbage;
+            let garbage = verify_on(storage(disk), PATH, VerifyMode::Fast, &()).unwrap().garbage;
             assert!(garbage.is_empty(), "{what}: what failed leaves nothing behind: {garbage:?}");
             go_on(campaign, archive, i, &state, &what);
         }
@@ -312,8 +312,8 @@ fn go_on(campaign: &Campaign, archive: &Archive, i: usize, state: &Oracle, what:
 fn fail_once(campaign: &Campaign, fault: Fault, at: u64) {
     let disk = campaign.start.kill_clone();
     disk.inject(fault);
-    let Ok(archive) = Archive::open_with(storage(&disk), PATH, campaign.open) else {
-        return drop(Archive::open_with(storage(&disk.kill_clone()), PATH, campaign.open).unwrap());
+    let Ok(archive) = Archive::open_on(storage(&disk), PATH, campaign.open) else {
+        return drop(Archive::open_on(storage(&disk.kill_clone()), PATH, campaign.open).unwrap());
     };
     let failed = run_until_error(campaign, &archive);
     let end = campaign.steps.len();
@@ -359,7 +359,7 @@ fn a_disk_that_fails_from_some_operation_on_is_survived() {
     in_parallel(cases, |at| {
         let disk = campaign.start.kill_clone();
         disk.inject(Fault::at(at).torn(at).from_then_on());
-        let Ok(archive) = Archive::open_with(storage(&disk), PATH, open) else { return };
+        let Ok(archive) = Archive::open_on(storage(&disk), PATH, open) else { return };
         let failed = run_until_error(&campaign, &archive);
         let step = failed.map_or(campaign.steps.len() - 1, |(i, _)| i);
         let states = [campaign.states[step].clone(), campaign.states[step + 1].clone()];
@@ -379,7 +379,7 @@ fn what_let_a_step_go_is_durable_before_it_is_gone() {
     let options = || Options::new().domain(DOMAINS[0]).blocks_per_step(10).reorg_window(0);
     let open = with(Durability::Relaxed, Maintenance::EmitOnly);
     let disk = fresh(options(), open);
-    let archive = Archive::open_with(storage(&disk), PATH, open).unwrap();
+    let archive = Archive::open_on(storage(&disk), PATH, open).unwrap();
     // The step ends at 9, and its last block is 7.
     for height in [3, 7, 12] {
         let mut block = archive.begin(height).unwrap();
@@ -388,13 +388,13 @@ fn what_let_a_step_go_is_durable_before_it_is_gone() {
     }
     for seed in 0..40 {
         let after = disk.crash_clone(seed);
-        let archive = Archive::open_with(storage(&after), PATH, open).unwrap();
+        let archive = Archive::open_on(storage(&after), PATH, open).unwrap();
         let Some(head) = archive.reader().head() else { continue };
         let mut block = archive.begin(head + 1).unwrap();
         block.put(DOMAINS[0], b"k", b"new").unwrap();
         block.commit().unwrap();
         archive.close().unwrap();
-        let reader = Reader::open_with(storage(&after), PATH).unwrap();
+        let reader = Reader::open_on(storage(&after), PATH).unwrap();
         assert_eq!(reader.head(), Some(head + 1), "seed {seed}");
         assert_eq!(reader.at(head + 1).unwrap().get(DOMAINS[0], b"k").unwrap().unwrap(), b"new");
     }
@@ -405,7 +405,7 @@ fn a_step_that_ends_again_after_an_unwind_is_durable() {
     let options = Options::new().domain(DOMAINS[0]).blocks_per_step(4).reorg_window(100);
     let open = with(Durability::Relaxed, Maintenance::EmitOnly);
     let disk = fresh(options, open);
-    let archive = Archive::open_with(storage(&disk), PATH, open).unwrap();
+    let archive = Archive::open_on(storage(&disk), PATH, open).unwrap();
     let commit = |height: u64| {
         archive.begin(height).unwrap().commit().unwrap();
     };
@@ -413,7 +413,7 @@ fn a_step_that_ends_again_after_an_unwind_is_durable() {
     archive.unwind(2, &()).unwrap();
     [3, 4].into_iter().for_each(commit);
     for seed in 0..40 {
-        let after = Reader::open_with(storage(&disk.crash_clone(seed)), PATH).unwrap();
+        let after = Reader::open_on(storage(&disk.crash_clone(seed)), PATH).unwrap();
         assert!(
             after.head() >= Some(3),
             "seed {seed}: the step of 3 ended with 4, and {:?} is left",
@@ -427,7 +427,7 @@ fn what_a_failed_sync_left_to_see_is_made_durable_by_the_next_writer() {
     let open = with(Durability::Block, Maintenance::EmitOnly);
     for k in 1.. {
         let disk = fresh(Options::new().domain(DOMAINS[0]).blocks_per_step(4), open);
-        let archive = Archive::open_with(storage(&disk), PATH, open).unwrap();
+        let archive = Archive::open_on(storage(&disk), PATH, open).unwrap();
         let commit = |archive: &Archive, height: u64| archive.begin(height).unwrap().commit().map(drop);
         commit(&archive, 1).unwrap();
         let at = disk.operations() + k;
@@ -439,11 +439,11 @@ fn what_a_failed_sync_left_to_see_is_made_durable_by_the_next_writer() {
             assert!(k > 3, "a commit and the end of a writer write and sync");
             break;
         }
-        let archive = Archive::open_with(storage(&disk), PATH, open).unwrap();
+        let archive = Archive::open_on(storage(&disk), PATH, open).unwrap();
         let head = archive.reader().head().unwrap();
         commit(&archive, head + 1).unwrap();
         for seed in 0..40 {
-            let after = Archive::open_with(storage(&disk.crash_clone(seed)), PATH, open);
+            let after = Archive::open_on(storage(&disk.crash_clone(seed)), PATH, open);
             let after = after.unwrap_or_else(|error| panic!("operation {k}, seed {seed}: {error}"));
             assert_eq!(after.reader().head(), Some(head + 1), "operation {k}, seed {seed}");
         }

@@ -12,7 +12,7 @@ const DIR: &str = "/data/archive";
 
 fn create(disk: &SimStorage) -> Result<Archive, Error> {
     let options = Options::new().domain("kv").blocks_per_step(2).reorg_window(0);
-    Archive::create_with(
+    Archive::create_on(
         Arc::new(disk.clone()),
         DIR,
         options,
@@ -21,7 +21,7 @@ fn create(disk: &SimStorage) -> Result<Archive, Error> {
 }
 
 fn open(disk: &SimStorage) -> Result<Archive, Error> {
-    Archive::open_with(Arc::new(disk.clone()), DIR, OpenOptions::new().maintenance(Maintenance::Inline))
+    Archive::open_on(Arc::new(disk.clone()), DIR, OpenOptions::new().maintenance(Maintenance::Inline))
 }
 
 #[test]

@@ -13,8 +13,7 @@ use std::sync::Mutex;
 
 use icecore::testing::SimStorage;
 use icecore::{
-    Archive, Durability, Error, ErrorKind, Maintenance, Observer, OpenOptions, Reader, VerifyMode,
-    verify_with,
+    Archive, Durability, Error, ErrorKind, Maintenance, Observer, OpenOptions, Reader, VerifyMode, verify_on,
 };
 use oracle::Oracle;
 use oracle::script::{PATH, Script, Step, fresh, options, play, storage};
@@ -38,7 +37,7 @@ fn open_options() -> OpenOptions {
 impl Sample {
     fn new() -> Self {
         let disk = fresh(options(), open_options());
-        let archive = Archive::open_with(storage(&disk), PATH, open_options()).unwrap();
+        let archive = Archive::open_on(storage(&disk), PATH, open_options()).unwrap();
         let script = Script::new(11).commits(18).then(Step::Merge).commits(3).begin_step();
         let oracle = play(&archive, &script.steps);
         archive.close().unwrap();
@@ -84,7 +83,7 @@ fn expect_named(error: &Error, damaged: &[&Path], what: &str) {
 
 /// Opens for reading and reads everything. `Ok(false)`: blocks at the end are missing.
 fn read(sample: &Sample, disk: &SimStorage) -> Result<bool, Error> {
-    let reader = Reader::open_with(storage(disk), PATH)?;
+    let reader = Reader::open_on(storage(disk), PATH)?;
     reader.latest()?;
     let mut oracle = sample.oracle.clone();
     let is_whole = reader.head() == oracle.head();
@@ -102,7 +101,7 @@ fn expect_named_or_degraded(sample: &Sample, disk: &SimStorage, damaged: &[&Path
             assert!(is_whole, "{what}: blocks are gone");
             let is_accessor =
                 |path: &&Path| path.extension().is_some_and(|kind| kind == "bt" || kind == "kvei");
-            let reader = Reader::open_with(storage(disk), PATH).unwrap();
+            let reader = Reader::open_on(storage(disk), PATH).unwrap();
             if !damaged.iter().all(is_accessor) {
                 // The few heights that were read did not need it; all of them do.
                 let error = sample.oracle.read_all(&reader, usize::MAX).unwrap_err();
@@ -125,7 +124,7 @@ fn expect_named_or_degraded(sample: &Sample, disk: &SimStorage, damaged: &[&Path
 
 /// What full verification says, the errors that keep it from running included.
 fn problems(disk: &SimStorage) -> Vec<Error> {
-    match verify_with(storage(disk), PATH, VerifyMode::Full, &()) {
+    match verify_on(storage(disk), PATH, VerifyMode::Full, &()) {
         Ok(report) => report.problems,
         Err(error) => vec![error],
     }
@@ -155,7 +154,7 @@ fn verify_reports_all_the_progress_that_it_announces() {
     for disk in [&sample.disk, &damaged] {
         for mode in [VerifyMode::Fast, VerifyMode::Full] {
             let progress = Progress::default();
-            verify_with(storage(disk), PATH, mode, &progress).unwrap();
+            verify_on(storage(disk), PATH, mode, &progress).unwrap();
             let (announced, reported) = progress.0.into_inner().unwrap()[0];
             assert_eq!(announced, reported, "{mode:?}");
         }
@@ -173,7 +172,7 @@ fn expect_reported(disk: &SimStorage, damaged: &[&Path], what: &str) {
 /// Opens a copy for writing: damaged accessors are rebuilt, where opening can see it, and everything reads right.
 fn expect_writable_or_named(sample: &Sample, disk: &SimStorage, damaged: &[&Path], what: &str) {
     let disk = disk.kill_clone();
-    let result = Archive::open_with(storage(&disk), PATH, open_options()).and_then(|archive| {
+    let result = Archive::open_on(storage(&disk), PATH, open_options()).and_then(|archive| {
         let mut oracle = sample.oracle.clone();
         oracle.unwind(archive.reader().head().unwrap_or(0));
         oracle.read_all(archive.reader(), 2)?;
@@ -323,15 +322,15 @@ fn a_writer_rebuilds_what_it_cannot_open() {
     for (i, (path, len)) in accessors.into_iter().enumerate() {
         let disk = sample.disk.kill_clone();
         harm[i % harm.len()](&disk, path, *len);
-        let archive = Archive::open_with(storage(&disk), PATH, open_options()).unwrap();
+        let archive = Archive::open_on(storage(&disk), PATH, open_options()).unwrap();
         let name = path.file_name().unwrap().to_str().unwrap();
         assert_eq!(archive.repairs(), [name], "said which");
         sample.oracle.read_all(archive.reader(), 4).unwrap();
         archive.close().unwrap();
         assert!(problems(&disk).is_empty());
-        let report = verify_with(storage(&disk), PATH, VerifyMode::Fast, &()).unwrap();
+        let report = verify_on(storage(&disk), PATH, VerifyMode::Fast, &()).unwrap();
         assert!(report.garbage.is_empty(), "{:?}", report.garbage);
-        let archive = Archive::open_with(storage(&disk), PATH, open_options()).unwrap();
+        let archive = Archive::open_on(storage(&disk), PATH, open_options()).unwrap();
         assert!(archive.repairs().is_empty(), "repaired once for all");
     }
 }
@@ -342,7 +341,7 @@ fn all_accessors_at_once_are_rebuilt() {
     let disk = sample.disk.kill_clone();
     let accessors: Vec<_> = [sample.of_kind("bt"), sample.of_kind("kvei")].concat();
     accessors.iter().for_each(|(path, _)| disk.lose(path));
-    let archive = Archive::open_with(storage(&disk), PATH, open_options()).unwrap();
+    let archive = Archive::open_on(storage(&disk), PATH, open_options()).unwrap();
     assert_eq!(archive.repairs().len(), accessors.len());
     sample.oracle.read_all(archive.reader(), 8).unwrap();
     for (path, _) in accessors {
@@ -359,7 +358,7 @@ fn a_damaged_page_of_an_accessor_is_cured_by_a_rebuild() {
     for (path, len) in [sample.of_kind("bt"), sample.of_kind("kvei")].concat() {
         let disk = sample.disk.kill_clone();
         disk.corrupt(path, (len / PAGE / 2) * PAGE + 8, 0x04);
-        let archive = Archive::open_with(storage(&disk), PATH, open_options()).unwrap();
+        let archive = Archive::open_on(storage(&disk), PATH, open_options()).unwrap();
         archive.reindex(icecore::ReindexRule::Rebuild, None, &()).unwrap();
         sample.oracle.read_all(archive.reader(), 4).unwrap();
         archive.close().unwrap();
@@ -403,9 +402,9 @@ fn a_missing_segment_fails_the_lookups_that_need_it_and_no_other() {
         assert!(of_lost.problem.as_ref().is_some_and(|problem| problem.contains("missing")));
         assert_eq!(listed.iter().filter(|segment| segment.problem.is_some()).count(), 1);
     };
-    check(&Reader::open_with(storage(&disk), PATH).unwrap());
+    check(&Reader::open_on(storage(&disk), PATH).unwrap());
     expect_reported(&disk, &[lost], "a missing segment");
-    let archive = Archive::open_with(storage(&disk), PATH, open_options()).unwrap();
+    let archive = Archive::open_on(storage(&disk), PATH, open_options()).unwrap();
     check(archive.reader());
     // The tree of the state needs every segment, so no block goes in on top of a hole.
     let error = archive.begin(1000).unwrap().commit().unwrap_err();

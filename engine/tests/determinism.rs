@@ -33,12 +33,12 @@ fn files(options: Options, steps: &[Step], way: Way) -> BTreeMap<String, Vec<u8>
     let disk = SimStorage::new();
     let pool = ThreadPoolBuilder::new().num_threads(way.threads).build().unwrap();
     pool.install(|| {
-        let mut archive = Archive::create_with(storage(&disk), PATH, options, open).unwrap();
+        let mut archive = Archive::create_on(storage(&disk), PATH, options, open).unwrap();
         for (i, step) in steps.iter().enumerate() {
             step.apply(&archive).unwrap();
             if i % way.reopen == way.reopen - 1 {
                 archive.close().unwrap();
-                archive = Archive::open_with(storage(&disk), PATH, open).unwrap();
+                archive = Archive::open_on(storage(&disk), PATH, open).unwrap();
             }
         }
         finish(archive);
@@ -124,13 +124,13 @@ fn kills_do_not_show_in_the_nodes() {
     for killed in (5..steps.len()).step_by(9) {
         let open = OpenOptions::new().maintenance(way.maintenance);
         let mut disk = SimStorage::new();
-        let archive = Archive::create_with(storage(&disk), PATH, options_with(5), open).unwrap();
+        let archive = Archive::create_on(storage(&disk), PATH, options_with(5), open).unwrap();
         for step in &steps[..killed] {
             step.apply(&archive).unwrap();
         }
         disk = disk.kill_clone();
         drop(archive);
-        let archive = Archive::open_with(storage(&disk), PATH, open).unwrap();
+        let archive = Archive::open_on(storage(&disk), PATH, open).unwrap();
         for step in &steps[killed..] {
             step.apply(&archive).unwrap();
         }
@@ -160,7 +160,7 @@ fn when_a_range_was_merged_does_not_show() {
 fn root(changes: &[Change], blocks_of: usize, maintenance: Maintenance, parallelism: Parallelism) -> Root {
     let open =
         OpenOptions::new().durability(Durability::Relaxed).maintenance(maintenance).parallelism(parallelism);
-    let archive = Archive::create_with(storage(&SimStorage::new()), PATH, options(), open).unwrap();
+    let archive = Archive::create_on(storage(&SimStorage::new()), PATH, options(), open).unwrap();
     let mut root = Root([0; 32]);
     for (height, changes) in changes.chunks(blocks_of).enumerate() {
         root = Step::Commit(height as u64, changes.to_vec()).apply(&archive).unwrap().unwrap();

@@ -176,10 +176,10 @@ fn options_that_make_no_sense_are_refused() {
         assert_eq!(error.kind(), ErrorKind::Misuse);
         assert_eq!(error.to_string(), "option durability: a group has at least 1 block");
     };
-    refused(Archive::create_with(storage(), "/a", Options::new().domain("kv"), zero));
+    refused(Archive::create_on(storage(), "/a", Options::new().domain("kv"), zero));
     assert!(disk.files().is_empty(), "nothing was created");
-    drop(Archive::create_with(storage(), "/a", Options::new().domain("kv"), OpenOptions::new()).unwrap());
-    refused(Archive::open_with(storage(), "/a", zero));
+    drop(Archive::create_on(storage(), "/a", Options::new().domain("kv"), OpenOptions::new()).unwrap());
+    refused(Archive::open_on(storage(), "/a", zero));
     for (options, text) in [
         (Options::new().domain("kv").domain("kv"), "option domain: 'kv' is declared twice"),
         (
@@ -187,7 +187,7 @@ fn options_that_make_no_sense_are_refused() {
             "option domain: the keys of 'kv' must have 1 to 1024 bytes",
         ),
     ] {
-        let error = Archive::create_with(storage(), "/b", options, OpenOptions::new()).err().unwrap();
+        let error = Archive::create_on(storage(), "/b", options, OpenOptions::new()).err().unwrap();
         assert_eq!(error.to_string(), text);
     }
 }
@@ -196,8 +196,8 @@ fn options_that_make_no_sense_are_refused() {
 fn an_archive_without_a_block_says_so() {
     let storage: Arc<dyn icecore::storage::Storage> = Arc::new(SimStorage::new());
     let options = Options::new().domain("kv");
-    let archive = Archive::create_with(Arc::clone(&storage), "/a", options, OpenOptions::new()).unwrap();
-    for reader in [archive.reader().clone(), Reader::open_with(storage, "/a").unwrap()] {
+    let archive = Archive::create_on(Arc::clone(&storage), "/a", options, OpenOptions::new()).unwrap();
+    for reader in [archive.reader().clone(), Reader::open_on(storage, "/a").unwrap()] {
         assert!(matches!(reader.latest(), Err(Error::Empty)));
     }
 }
@@ -260,7 +260,7 @@ fn a_full_disk_is_known_as_one_by_every_later_write() {
     let disk = SimStorage::new();
     let options = Options::new().domain("kv");
     let inline = OpenOptions::new().maintenance(Maintenance::Inline);
-    let archive = Archive::create_with(Arc::new(disk.clone()), "/a", options, inline).unwrap();
+    let archive = Archive::create_on(Arc::new(disk.clone()), "/a", options, inline).unwrap();
     archive.begin(1).unwrap().commit().unwrap();
     disk.inject(Fault::at(disk.operations() + 1).no_space());
     let first = archive.begin(2).unwrap().commit().unwrap_err();

@@ -24,15 +24,15 @@ fn with(durability: Durability) -> OpenOptions {
 }
 
 fn open(disk: &SimStorage, durability: Durability) -> Archive {
-    Archive::open_with(storage(disk), PATH, with(durability)).unwrap()
+    Archive::open_on(storage(disk), PATH, with(durability)).unwrap()
 }
 
 fn create(disk: &SimStorage, durability: Durability) -> Archive {
-    Archive::create_with(storage(disk), PATH, options(), with(durability)).unwrap()
+    Archive::create_on(storage(disk), PATH, options(), with(durability)).unwrap()
 }
 
 fn reader(disk: &SimStorage) -> Reader {
-    Reader::open_with(storage(disk), PATH).unwrap()
+    Reader::open_on(storage(disk), PATH).unwrap()
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_damaged_last_mark_hides_no_block() {
         disk.files().into_iter().rfind(|(path, _)| path.ends_with("0000000000000001.wal")).unwrap();
     disk.corrupt(&log, len - 1, 0x10);
     oracle.check(&reader(&disk));
-    let report = icecore::verify_with(storage(&disk), PATH, icecore::VerifyMode::Fast, &()).unwrap();
+    let report = icecore::verify_on(storage(&disk), PATH, icecore::VerifyMode::Fast, &()).unwrap();
     assert!(report.log_tail.is_some(), "the torn mark is told of");
 }
 
@@ -92,10 +92,10 @@ fn a_power_loss_in_block_mode_hides_no_acknowledged_block_from_readers() {
 
 /// What a view says of everything, in its own words.
 fn said(view: &View) -> String {
-    let mut said = format!("{:?} {:?}", view.height().unwrap(), view.root().unwrap());
+    let mut said = format!("{:?} {:?}", view.block().unwrap(), view.root().unwrap());
     for domain in DOMAINS {
         let entries: Vec<_> = view.scan(domain, &Scan::all()).unwrap().map(Result::unwrap).collect();
-        let keys: Vec<&[u8]> = entries.iter().map(|(key, _)| &key[..]).collect();
+        let keys: Vec<&[u8]> = entries.iter().map(|entry| &entry.key[..]).collect();
         let values = view.multi_get(domain, &keys).unwrap();
         let one_by_one: Vec<_> = keys.iter().map(|key| view.get(domain, key).unwrap()).collect();
         assert_eq!(values, one_by_one);
@@ -165,7 +165,7 @@ fn waiting_ends_with_the_block_or_with_the_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.ice");
     let archive =
-        Archive::create_with(Arc::new(OsStorage), &path, options(), with(Durability::Relaxed)).unwrap();
+        Archive::create_on(Arc::new(OsStorage), &path, options(), with(Durability::Relaxed)).unwrap();
     let outside = Reader::open(&path).unwrap();
     let inside = archive.reader().clone();
     for reader in [&outside, &inside] {
@@ -203,8 +203,7 @@ fn a_reader_opens_beside_any_writer() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.ice");
     let options = Options::new().domain("kv").blocks_per_step(1).reorg_window(0);
-    let archive =
-        Archive::create_with(Arc::new(OsStorage), &path, options, with(Durability::Relaxed)).unwrap();
+    let archive = Archive::create_on(Arc::new(OsStorage), &path, options, with(Durability::Relaxed)).unwrap();
     let done = AtomicU64::new(0);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -260,7 +259,7 @@ fn a_damaged_log_fails_what_needs_it_and_no_other() {
     assert!(emitted < 29);
     // A reader that was opened before the damage does not need the log for what is in segments.
     disk.corrupt(&logs[0].0, 70, 0x10);
-    let opened = Reader::open_with(storage(&disk), PATH).unwrap();
+    let opened = Reader::open_on(storage(&disk), PATH).unwrap();
     let last = logs.last().unwrap();
     disk.corrupt(&last.0, last.1 / 2, 0x10);
     oracle.unwind(emitted);
@@ -287,7 +286,7 @@ fn a_damaged_log_fails_what_needs_it_and_no_other() {
     let log =
         disk.files().into_iter().rfind(|(path, _)| path.extension().is_some_and(|e| e == "wal")).unwrap();
     disk.corrupt(&log.0, 70, 0x10);
-    let reader = Reader::open_with(storage(&disk), PATH).unwrap();
+    let reader = Reader::open_on(storage(&disk), PATH).unwrap();
     assert_eq!(reader.range(), None);
     for at in [0, emitted, 28, 29, 30] {
         assert_eq!(reader.at(at).err().unwrap().kind(), ErrorKind::Corrupt, "{at}");
@@ -298,7 +297,7 @@ fn a_damaged_log_fails_what_needs_it_and_no_other() {
 fn many_lookups_in_a_log_are_answered_as_few_are() {
     let disk = SimStorage::new();
     let options = Options::new().domain("kv").domain("code").blocks_per_step(1000);
-    let archive = Archive::create_with(storage(&disk), PATH, options, with(Durability::Relaxed)).unwrap();
+    let archive = Archive::create_on(storage(&disk), PATH, options, with(Durability::Relaxed)).unwrap();
     let (mut oracle, mut random) = (Oracle::default(), Random(5));
     for height in 1..60 {
         commit(&archive, &mut oracle, height, &random.changes(9));

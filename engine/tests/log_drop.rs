@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use icecore::testing::SimStorage;
 use icecore::{
     Archive, Durability, Error, ErrorKind, LogDamage, Maintenance, MergeOptions, OpenOptions, Options,
-    Reader, ReindexRule, VerifyMode, verify_with,
+    Reader, ReindexRule, VerifyMode, verify_on,
 };
 use oracle::script::{PATH, storage};
 use oracle::{DOMAINS, Oracle, Random, commit};
@@ -24,14 +24,14 @@ fn drop_after() -> OpenOptions {
 }
 
 fn open(disk: &SimStorage, options: OpenOptions) -> Result<Archive, Error> {
-    Archive::open_with(storage(disk), PATH, options)
+    Archive::open_on(storage(disk), PATH, options)
 }
 
 fn create(blocks_per_step: u64, reorg_window: u64) -> (SimStorage, Archive) {
     let disk = SimStorage::new();
     let options = DOMAINS.iter().fold(Options::new(), |options, name| options.domain(name));
     let options = options.blocks_per_step(blocks_per_step).reorg_window(reorg_window);
-    let archive = Archive::create_with(storage(&disk), PATH, options, refuse()).unwrap();
+    let archive = Archive::create_on(storage(&disk), PATH, options, refuse()).unwrap();
     (disk, archive)
 }
 
@@ -74,7 +74,7 @@ fn expect_whole(disk: &SimStorage, archive: Archive, branches: &[Oracle]) {
     oracle.unwind(head.unwrap_or(0));
     let check = |archive: &Archive, oracle: &Oracle| {
         oracle.read_all(archive.reader(), 6).unwrap();
-        oracle.read_all(&Reader::open_with(storage(disk), PATH).unwrap(), 6).unwrap();
+        oracle.read_all(&Reader::open_on(storage(disk), PATH).unwrap(), 6).unwrap();
     };
     check(&archive, &oracle);
     let next = oracle.head().unwrap_or(0) + 1;
@@ -86,7 +86,7 @@ fn expect_whole(disk: &SimStorage, archive: Archive, branches: &[Oracle]) {
     let mut random = Random(8);
     (next + 1..next + 20).for_each(|height| commit(&archive, &mut oracle, height, &random.changes(3)));
     archive.close().unwrap();
-    let report = verify_with(storage(disk), PATH, VerifyMode::Full, &()).unwrap();
+    let report = verify_on(storage(disk), PATH, VerifyMode::Full, &()).unwrap();
     assert!(report.problems.is_empty() && report.garbage.is_empty(), "{report:?}");
 }
 
@@ -103,7 +103,7 @@ fn check_damaged(disk: &SimStorage, branches: &[Oracle], what: &str) -> bool {
     let files = disk.files();
     let Err(refused) = open(&disk.kill_clone(), refuse()) else { return true };
     assert_eq!(refused.kind(), ErrorKind::Corrupt, "{what}: {refused}");
-    let reader = Reader::open_with(storage(disk), PATH).unwrap();
+    let reader = Reader::open_on(storage(disk), PATH).unwrap();
     let planned = reader.plan_log_drop().unwrap().expect(what);
     assert_eq!(planned.damage.to_string(), refused.to_string(), "{what}");
     assert_eq!(disk.files(), files, "nothing is changed by planning");
@@ -173,7 +173,7 @@ fn what_is_dropped_is_reported() {
 #[test]
 fn a_sound_log_is_left_alone() {
     let (disk, branches) = sample();
-    assert!(Reader::open_with(storage(&disk), PATH).unwrap().plan_log_drop().unwrap().is_none());
+    assert!(Reader::open_on(storage(&disk), PATH).unwrap().plan_log_drop().unwrap().is_none());
     let archive = open(&disk, drop_after()).unwrap();
     assert!(archive.log_drop().is_none());
     assert_eq!(archive.reader().head(), branches[0].head());
@@ -242,7 +242,7 @@ fn where_nothing_could_be_read_the_log_is_not_given_up() {
     let files = disk.files();
     let refused = open(&disk, drop_after()).map(drop).unwrap_err();
     assert_eq!(path_of(&refused), path);
-    assert!(Reader::open_with(storage(&disk), PATH).unwrap().plan_log_drop().is_err());
+    assert!(Reader::open_on(storage(&disk), PATH).unwrap().plan_log_drop().is_err());
     assert_eq!(disk.files(), files);
 }
 
@@ -293,7 +293,7 @@ fn plans_name_the_damage() {
     let (disk, _) = sample();
     let (path, _) = logs(&disk).remove(0);
     disk.corrupt(&path, 70, 0x10);
-    let reader = Reader::open_with(storage(&disk), PATH).unwrap();
+    let reader = Reader::open_on(storage(&disk), PATH).unwrap();
     let lowest = reader.range().unwrap().0;
     let errors = [
         reader.plan_merge(&MergeOptions::default()).map(drop).unwrap_err(),

@@ -40,7 +40,7 @@ fn emit_only() -> OpenOptions {
 }
 
 fn create(storage: &Arc<dyn Storage>, options: Options, open: OpenOptions) -> Archive {
-    Archive::create_with(Arc::clone(storage), PATH, options, open).unwrap()
+    Archive::create_on(Arc::clone(storage), PATH, options, open).unwrap()
 }
 
 fn disk() -> Arc<dyn Storage> {
@@ -48,7 +48,7 @@ fn disk() -> Arc<dyn Storage> {
 }
 
 fn assert_sound(storage: &Arc<dyn Storage>) {
-    let report = icecore::verify_with(Arc::clone(storage), PATH, VerifyMode::Full, &()).unwrap();
+    let report = icecore::verify_on(Arc::clone(storage), PATH, VerifyMode::Full, &()).unwrap();
     assert!(report.problems.is_empty() && report.garbage.is_empty(), "{report:?}");
 }
 
@@ -74,11 +74,11 @@ fn the_floor_of_a_prune_is_a_block() {
     commit(&archive, 7, &[("b", Some(7))]).unwrap();
     commit(&archive, 9, &[("b", Some(9))]).unwrap();
     for (at, block) in [(5, 5), (6, 5), (7, 7), (8, 7), (9, 9)] {
-        assert_eq!(archive.at(at).unwrap().height().unwrap(), block);
+        assert_eq!(archive.at(at).unwrap().block().unwrap(), block);
         assert_eq!(archive.at(at).unwrap().get("kv", b"a").unwrap(), Some(5u64.to_be_bytes().to_vec()));
     }
     drop(archive);
-    let archive = Archive::open_with(Arc::clone(&storage), PATH, emit_only()).unwrap();
+    let archive = Archive::open_on(Arc::clone(&storage), PATH, emit_only()).unwrap();
     assert_eq!(archive.reader().range(), Some((5, 9)));
     archive.unwind(7, &()).unwrap();
     assert_eq!(archive.reader().range(), Some((5, 7)));
@@ -131,7 +131,8 @@ fn history_ends_where_reading_ends() {
             (31..60).for_each(|height| assert!(commit(&archive, height, &[]).is_ok()));
         }
         let blocks = |key: &str| -> Vec<u64> {
-            let found: Vec<Change> = archive.history("kv", key.as_bytes()).unwrap();
+            let found: Result<Vec<Change>, _> = archive.history("kv", key.as_bytes()).unwrap().collect();
+            let found = found.unwrap();
             found.iter().map(|change| change.block).collect()
         };
         assert_eq!(blocks("a"), (15..=30).rev().collect::<Vec<_>>());
@@ -273,7 +274,7 @@ fn commits_go_on_beside(work: impl Fn(&Archive, &dyn Observer) + Sync, open: Ope
     }
     archive.merge(&MergeOptions::default(), &()).unwrap();
     drop(archive);
-    let archive = Archive::open_with(Arc::clone(&storage), PATH, open).unwrap();
+    let archive = Archive::open_on(Arc::clone(&storage), PATH, open).unwrap();
     let written = AtomicU64::new(0);
     let held_up = HeldUp { written: &written, rounds: AtomicU64::new(0) };
     thread::scope(|scope| {
@@ -296,7 +297,7 @@ fn commits_do_not_wait_for_a_prune() {
         assert_eq!(archive.reader().range(), Some((5, 85)));
         let old = archive.at(5).unwrap().get("kv", &7u64.to_be_bytes()).unwrap();
         assert_eq!(old, Some(5u64.to_be_bytes().to_vec()));
-        assert_eq!(archive.history("kv", &7u64.to_be_bytes()).unwrap().len(), 1);
+        assert_eq!(archive.history("kv", &7u64.to_be_bytes()).unwrap().count(), 1);
     }
 }
 
@@ -382,7 +383,7 @@ fn syncs_of_a_small_step_are_a_handful() {
     let mut height = 1;
     for maintenance in [Maintenance::EmitOnly, Maintenance::Inline, Maintenance::Background] {
         let open = OpenOptions::new().maintenance(maintenance);
-        let archive = Archive::open_with(Arc::clone(&storage), PATH, open).unwrap();
+        let archive = Archive::open_on(Arc::clone(&storage), PATH, open).unwrap();
         let before = syncs.load(Ordering::SeqCst);
         for _ in 0..256 {
             commit(&archive, height, &[("a", Some(height))]).unwrap();
@@ -438,7 +439,7 @@ fn a_named_file_is_never_written_again() {
     lost.iter().for_each(|path| disk.lose(path));
     let seen = Seen::default();
     let watched: Arc<dyn Storage> = Watched::new(disk, record(&seen));
-    let archive = Archive::open_with(Arc::clone(&watched), PATH, emit_only()).unwrap();
+    let archive = Archive::open_on(Arc::clone(&watched), PATH, emit_only()).unwrap();
     assert_eq!(archive.repairs().len(), 2);
     let created = seen
         .lock()

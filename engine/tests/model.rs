@@ -64,7 +64,7 @@ impl Run {
         let options = options.blocks_per_step(blocks_per_step).reorg_window(reorg_window);
         let options = options.snapshot_period(NonZeroU64::new(snapshot_period));
         let storage: Arc<dyn Storage> = Arc::new(disk.clone());
-        let archive = Archive::create_with(storage, "/archive", options, open_options(false)).unwrap();
+        let archive = Archive::create_on(storage, "/archive", options, open_options(false)).unwrap();
         Self { disk, archive: Some(archive), oracle: Oracle::default() }
     }
 
@@ -82,7 +82,7 @@ impl Run {
                 self.archive = Some(archive);
             }
             Op::Merge { span_max } => {
-                let options = MergeOptions { domain: None, span_max: *span_max };
+                let options = MergeOptions::new().span_max(*span_max);
                 self.archive().merge(&options, &()).unwrap();
             }
             Op::Reindex { m } => {
@@ -125,22 +125,22 @@ impl Run {
             let (before, keys) = (self.oracle.clone(), self.oracle.keys());
             self.archive().unwind(to, &()).unwrap();
             self.oracle.unwind(to);
-            before.check_view(&pinned, &keys, pinned.block());
+            before.check_view(&pinned, &keys, pinned.height());
         }
     }
 
     fn reopen(&mut self, inline: bool) {
         self.archive.take().unwrap().close().unwrap();
         let storage: Arc<dyn Storage> = Arc::new(self.disk.clone());
-        self.archive = Some(Archive::open_with(storage, "/archive", open_options(inline)).unwrap());
+        self.archive = Some(Archive::open_on(storage, "/archive", open_options(inline)).unwrap());
         assert!(self.archive().repairs().is_empty());
     }
 
     fn check(&self) {
         self.oracle.check(self.archive().reader());
-        self.oracle.check(&Reader::open_with(Arc::new(self.disk.clone()), "/archive").unwrap());
+        self.oracle.check(&Reader::open_on(Arc::new(self.disk.clone()), "/archive").unwrap());
         let report =
-            icecore::verify_with(Arc::new(self.disk.clone()), "/archive", VerifyMode::Full, &()).unwrap();
+            icecore::verify_on(Arc::new(self.disk.clone()), "/archive", VerifyMode::Full, &()).unwrap();
         assert!(report.problems.is_empty(), "{:?}", report.problems);
         assert!(report.garbage.is_empty(), "{:?}", report.garbage);
         let roots = self.oracle.roots.keys().rev().step_by(3).take(4).copied();

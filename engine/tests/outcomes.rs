@@ -16,7 +16,7 @@ const HEIGHT: u64 = 8;
 fn open(disk: &SimStorage, durability: Durability) -> Archive {
     let storage: Arc<dyn Storage> = Arc::new(disk.clone());
     let options = OpenOptions::new().durability(durability).maintenance(Maintenance::EmitOnly);
-    Archive::open_with(storage, PATH, options).unwrap()
+    Archive::open_on(storage, PATH, options).unwrap()
 }
 
 fn commit(archive: &Archive, height: u64) -> Result<Root, Error> {
@@ -29,7 +29,7 @@ fn sample(durability: Durability) -> (SimStorage, Archive) {
     let disk = SimStorage::new();
     let options = Options::new().domain("kv").blocks_per_step(4).reorg_window(100);
     let storage: Arc<dyn Storage> = Arc::new(disk.clone());
-    Archive::create_with(storage, PATH, options, OpenOptions::new()).unwrap().close().unwrap();
+    Archive::create_on(storage, PATH, options, OpenOptions::new()).unwrap().close().unwrap();
     let archive = open(&disk, durability);
     for height in 0..HEIGHT {
         commit(&archive, height).unwrap();
@@ -87,7 +87,7 @@ fn try_everywhere(durability: Durability, fault: fn(u64) -> Fault) -> Seen {
             commit(&archive, HEIGHT).unwrap();
         }
         let storage: Arc<dyn Storage> = Arc::new(disk);
-        assert!(Reader::open_with(storage, PATH).unwrap().head().unwrap() >= HEIGHT);
+        assert!(Reader::open_on(storage, PATH).unwrap().head().unwrap() >= HEIGHT);
     }
     seen
 }

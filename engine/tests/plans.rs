@@ -21,13 +21,13 @@ fn archives() -> impl Iterator<Item = (Archive, Reader)> {
         let disk = SimStorage::new();
         let options = period.map_or_else(options, options_with);
         let open = OpenOptions::new().maintenance(Maintenance::EmitOnly);
-        let archive = Archive::create_with(storage(&disk), PATH, options, open).unwrap();
+        let archive = Archive::create_on(storage(&disk), PATH, options, open).unwrap();
         for step in Script::new(seed).commits(40).unwind(2).commits(20 + seed).steps {
             step.apply(&archive).unwrap();
             archive.emit().unwrap();
         }
         let other: Arc<dyn Storage> = storage(&disk);
-        (archive, Reader::open_with(other, PATH).unwrap())
+        (archive, Reader::open_on(other, PATH).unwrap())
     })
 }
 
@@ -61,7 +61,7 @@ fn assert_rewritten(plans: &[RewritePlan], before: &BTreeMap<String, (u64, u64)>
 fn a_merge_does_what_was_planned() {
     for (archive, other) in archives() {
         for span_max in [2, 8, u64::MAX] {
-            let options = MergeOptions { domain: None, span_max };
+            let options = MergeOptions::new().span_max(span_max);
             other.refresh().unwrap();
             let before = segments(&other);
             let plan = other.plan_merge(&options).unwrap();
@@ -134,7 +134,7 @@ fn an_unwinding_does_what_was_planned() {
 /// How many blocks can be asked for.
 fn blocks_of(reader: &Reader) -> u64 {
     let (first, head) = reader.range().unwrap();
-    let heights = (first..=head).map(|at| reader.at(at).unwrap().height().unwrap());
+    let heights = (first..=head).map(|at| reader.at(at).unwrap().block().unwrap());
     heights.collect::<std::collections::BTreeSet<_>>().len() as u64
 }
 

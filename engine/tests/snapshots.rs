@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use icecore::testing::SimStorage;
 use icecore::{
     Archive, Durability, Error, ErrorKind, Maintenance, MergeOptions, Observer, OpenOptions, Options,
-    Parallelism, Proof, ProofSource, Reader, VerifyMode, View, verify_with,
+    Parallelism, Proof, ProofSource, Reader, VerifyMode, View, verify_on,
 };
 use oracle::script::{PATH, storage};
 use oracle::{DOMAINS, Oracle, Random, commit};
@@ -47,8 +47,8 @@ impl Pair {
     fn new(every: u64, seed: u64) -> Self {
         let disk = SimStorage::new();
         let kept = options().snapshot_period(period(every));
-        let kept = Archive::create_with(storage(&disk), PATH, kept, open()).unwrap();
-        let plain = Archive::create_with(storage(&SimStorage::new()), PATH, options(), open()).unwrap();
+        let kept = Archive::create_on(storage(&disk), PATH, kept, open()).unwrap();
+        let plain = Archive::create_on(storage(&SimStorage::new()), PATH, options(), open()).unwrap();
         Self { disk, kept, plain, oracle: Oracle::default(), random: Random(seed), period: every }
     }
 
@@ -72,7 +72,7 @@ impl Pair {
 
     fn reopen(self) -> Self {
         self.kept.close().unwrap();
-        let kept = Archive::open_with(storage(&self.disk), PATH, open()).unwrap();
+        let kept = Archive::open_on(storage(&self.disk), PATH, open()).unwrap();
         Self { kept, ..self }
     }
 
@@ -93,14 +93,14 @@ impl Pair {
             assert!(is_snapshot || source == ProofSource::State, "block {at} has no snapshot");
             assert!(!all || !is_snapshot || source == ProofSource::Snapshot, "block {at} has a snapshot");
         }
-        let report = verify_with(storage(&self.disk), PATH, VerifyMode::Full, &()).unwrap();
+        let report = verify_on(storage(&self.disk), PATH, VerifyMode::Full, &()).unwrap();
         assert!(report.problems.is_empty(), "{:?}", report.problems);
     }
 }
 
 /// Compares the proofs of some keys, one by one and together, and returns what they were made of.
 fn check_proofs(kept: &View, plain: &View, oracle: &Oracle) -> ProofSource {
-    let (root, at) = (plain.root().unwrap(), plain.block());
+    let (root, at) = (plain.root().unwrap(), plain.height());
     let keys: Vec<_> = oracle.keys().into_iter().skip(at as usize % 3).step_by(23).collect();
     let asked: Vec<(&str, &[u8])> = keys.iter().map(|(domain, key)| (DOMAINS[*domain], &key[..])).collect();
     let expected = plain.prove_batch(&asked, Parallelism::Off).unwrap();
@@ -198,7 +198,7 @@ fn the_domain_of_nodes_is_not_the_users() {
 fn large(keys: u32) -> (SimStorage, Archive) {
     let disk = SimStorage::new();
     let options = Options::new().domain("kv").blocks_per_step(1).reorg_window(0).snapshot_period(period(1));
-    let archive = Archive::create_with(storage(&disk), PATH, options, open()).unwrap();
+    let archive = Archive::create_on(storage(&disk), PATH, options, open()).unwrap();
     let mut block = archive.begin(0).unwrap();
     for key in 0..keys {
         block.put("kv", &key.to_le_bytes(), &[1; 40]).unwrap();
@@ -259,7 +259,7 @@ fn building_the_tree_tells_its_progress() {
         archive.emit().unwrap();
         archive.close().unwrap();
         let parallelism = Parallelism::Threads(NonZeroUsize::new(threads).unwrap());
-        let archive = Archive::open_with(storage(&disk), PATH, open().parallelism(parallelism)).unwrap();
+        let archive = Archive::open_on(storage(&disk), PATH, open().parallelism(parallelism)).unwrap();
         let told = Arc::new(Told::default());
         archive.report_to(told.clone());
         assert_eq!(archive.begin(2).unwrap().commit().unwrap(), expected);
@@ -285,7 +285,7 @@ fn damaged_nodes_are_an_error_and_never_a_proof() {
     for page in 1..pages {
         let damaged = disk.kill_clone();
         damaged.corrupt(&path, (page * 4096 + 900) as u64, 0x10);
-        let Ok(reader) = Reader::open_with(storage(&damaged), PATH) else {
+        let Ok(reader) = Reader::open_on(storage(&damaged), PATH) else {
             refused += 1;
             continue;
         };

@@ -36,7 +36,7 @@ fn open_options() -> OpenOptions {
 /// Steps of four blocks, of which the last three are in memory.
 fn filled(storage: &Arc<dyn Storage>) -> (Archive, Vec<Root>) {
     let options = Options::new().domain("a").domain("b").blocks_per_step(4).reorg_window(12);
-    let archive = Archive::create_with(Arc::clone(storage), PATH, options, open_options()).unwrap();
+    let archive = Archive::create_on(Arc::clone(storage), PATH, options, open_options()).unwrap();
     let committed = |height| {
         let root = commit(&archive, height).unwrap();
         archive.emit().unwrap();
@@ -134,8 +134,8 @@ fn assert_sound(storage: &Arc<dyn Storage>, archive: Archive, first: u64, roots:
     };
     check(&archive);
     drop(archive);
-    check(&Archive::open_with(Arc::clone(storage), PATH, open_options()).unwrap());
-    let report = icecore::verify_with(Arc::clone(storage), PATH, VerifyMode::Full, &()).unwrap();
+    check(&Archive::open_on(Arc::clone(storage), PATH, open_options()).unwrap());
+    let report = icecore::verify_on(Arc::clone(storage), PATH, VerifyMode::Full, &()).unwrap();
     assert!(report.problems.is_empty() && report.garbage.is_empty(), "{report:?}");
 }
 
@@ -147,7 +147,7 @@ fn what_frees_space_works_on_a_full_disk() {
         assert!(has_reserve(&storage));
         disk.watch.full.store(true, Ordering::SeqCst);
         drop(archive);
-        let archive = Archive::open_with(Arc::clone(&storage), PATH, open_options()).unwrap();
+        let archive = Archive::open_on(Arc::clone(&storage), PATH, open_options()).unwrap();
         assert!(has_reserve(&storage), "opening does not need it");
         if deep_unwind {
             archive.unwind(9, &()).unwrap();
@@ -225,10 +225,10 @@ fn what_frees_nothing_leaves_the_reserve_alone_and_loses_nothing() {
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{name}: {error}");
         assert!(has_reserve(&storage), "{name}");
         drop(archive);
-        let archive = Archive::open_with(Arc::clone(&storage), PATH, open_options()).unwrap();
+        let archive = Archive::open_on(Arc::clone(&storage), PATH, open_options()).unwrap();
         assert_sound(&storage, archive, 0, &roots);
         disk.watch.full.store(false, Ordering::SeqCst);
-        let archive = Archive::open_with(Arc::clone(&storage), PATH, open_options()).unwrap();
+        let archive = Archive::open_on(Arc::clone(&storage), PATH, open_options()).unwrap();
         work(&archive).unwrap();
     }
 }

@@ -39,7 +39,7 @@ fn check(reader: &Reader, heights: Range<u64>, value: &[u8]) {
     assert_eq!(reader.range(), Some((heights.start, heights.end - 1)));
     for height in heights {
         let view = reader.at(height).unwrap();
-        assert_eq!(view.height().unwrap(), height);
+        assert_eq!(view.block().unwrap(), height);
         assert_eq!(view.get("kv", &height.to_be_bytes()).unwrap().as_deref(), Some(value));
     }
 }

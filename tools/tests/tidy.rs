@@ -48,9 +48,9 @@ const VOCABULARY: &[&str] = &["Error", "bytes", "checksum", "error", "format_doc
 /// The storeys of the engine, from the ground up: a file names what stands in its own folder or below. The modules of the
 /// public face that are not named here stand on top of all.
 const STOREYS: &[&str] = &[
-    "error", "progress", "steps", "domain", "options", "storage", "wal", "manifest", "format", "stats",
-    "inspect", "segment", "memtable", "read", "merkle", "write", "maintain", "view", "reader", "block",
-    "archive", "lib",
+    "error", "progress", "steps", "domain", "options", "handle", "storage", "wal", "manifest", "format",
+    "stats", "inspect", "segment", "memtable", "read", "merkle", "write", "maintain", "view", "reader",
+    "block", "archive", "lib",
 ];
 
 /// The files with unsafe code: the mapping, the arena, the lanes of each kind of CPU, and the residency check of the tools.

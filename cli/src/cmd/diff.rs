@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::path::PathBuf;
 
-use icecore::{Scan, View};
+use icecore::{Entry, Scan, View};
 use serde_json::json;
 
 use crate::ask::Asked;
@@ -64,9 +64,6 @@ struct Side {
     view: View,
 }
 
-/// Key and value.
-type Entry = (Vec<u8>, Vec<u8>);
-
 impl Side {
     fn of(asked: &Asked, at: Option<Height>) -> Result<Self, Failure> {
         let domains = asked.reader.domains().iter().map(|domain| domain.name.clone()).collect();
@@ -116,7 +113,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     }
     out.flush()?;
-    let (from, to) = (left.view.block(), right.view.block());
+    let (from, to) = (left.view.height(), right.view.height());
     detail(format_args!(
         "block {from} and block {to}: {} differ of {}",
         plural(differing, "key"),
@@ -156,16 +153,16 @@ fn walk(
             (None, None) => return Ok(keys),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
-            (Some((left_key, _)), Some((right_key, _))) => left_key.cmp(right_key),
+            (Some(left), Some(right)) => left.key.cmp(&right.key),
         };
         let on_left = l.as_ref().filter(|_| order.is_le());
         let on_right = r.as_ref().filter(|_| order.is_ge());
-        let left_value = on_left.map(|(_, value)| value.as_slice());
-        let right_value = on_right.map(|(_, value)| value.as_slice());
+        let left_value = on_left.map(|entry| entry.value.as_slice());
+        let right_value = on_right.map(|entry| entry.value.as_slice());
         keys += 1;
-        if let Some((key, _)) = on_left.or(on_right)
+        if let Some(entry) = on_left.or(on_right)
             && left_value != right_value
-            && !found(&Difference { key, left: left_value, right: right_value })?
+            && !found(&Difference { key: &entry.key, left: left_value, right: right_value })?
         {
             return Ok(keys);
         }

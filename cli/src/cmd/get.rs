@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         out.json(&json!({
             "domain": domain,
             "key": args.key,
-            "at": view.block(),
+            "at": view.height(),
             "value": value.map(|value| face.show(value)),
             "block": found.as_ref().map(|found| found.change.block),
             "source": found.as_ref().map(|found| source_name(&found.source)),
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     out.flush()?;
     if value.is_none() && !args.question.json && !is_quiet() {
-        eprintln!("icecore: {} has no value in {domain} at block {}", quoted(&args.key), view.block());
+        eprintln!("icecore: {} has no value in {domain} at block {}", quoted(&args.key), view.height());
     }
     asked.detail_reads();
     Ok(if value.is_some() { Exit::Done } else { Exit::No })

@@ -45,12 +45,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let domain = asked.domain(args.domain.as_deref())?;
     let key = asked.key(domain, &args.key)?;
     let face = asked.face(Some(&args.key));
-    let up_to = match args.at {
-        Some(at) => asked.view(Some(at))?.block(),
-        None => u64::MAX,
+    let versions = match args.at {
+        Some(at) => asked.view(Some(at))?.history(domain, &key)?,
+        None => asked.reader.history(domain, &key)?,
     };
-    let mut versions = asked.reader.history(domain, &key)?;
-    versions.retain(|version| version.block <= up_to);
+    let versions = versions.collect::<Result<Vec<_>, _>>()?;
     let mut out = Out::new();
     if args.json {
         let list: Vec<_> =

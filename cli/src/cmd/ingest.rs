@@ -431,7 +431,7 @@ fn gather<'a>(archive: &'a Archive, names: &[String], block: &Block) -> Result<B
     {
         for address in block.changes.wiped() {
             for slot in view.scan(&names[STORAGE], &Scan::prefix(address))? {
-                writer.delete(&names[STORAGE], &slot?.0)?;
+                writer.delete(&names[STORAGE], &slot?.key)?;
             }
         }
     }

@@ -35,7 +35,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    let options = MergeOptions { domain: args.domain, span_max: args.max_span.unwrap_or(u64::MAX) };
+    let options =
+        MergeOptions::new().domain(args.domain.as_deref()).span_max(args.max_span.unwrap_or(u64::MAX));
     if args.dry_run {
         let plan = Reader::open(&args.dir)?.plan_merge(&options)?;
         let mut out = Out::new();

@@ -89,7 +89,7 @@ pub(crate) fn prove(
         domain: domain.to_owned(),
         key: hex(&key),
         value: value.as_deref().map(hex),
-        block: view.block(),
+        block: view.height(),
         root: hex(&view.root()?.0),
         proof: hex(&batch.proofs[0].to_ics23_bytes()),
     };

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use icecore::ErrorKind;
+use icecore::{Entry, ErrorKind};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -259,6 +259,7 @@ fn get(asked: &Asked, of: &OfKey, id: Option<&RawValue>, out: &mut Out) -> Resul
 fn history(asked: &Asked, of: &AllOfKey, id: Option<&RawValue>, out: &mut Out) -> Result<(), Refusal> {
     let domain = asked.domain(of.domain.as_deref())?;
     let versions = asked.reader.history(domain, &asked.key(domain, &of.key)?)?;
+    let versions = versions.collect::<Result<Vec<_>, _>>()?;
     let face = asked.face(Some(&of.key));
     written(begin(id, out))?;
     written(out.write_all(b"\"versions\":["))?;
@@ -285,7 +286,7 @@ fn scan(asked: &Asked, range: &Range, id: Option<&RawValue>, out: &mut Out) -> R
     written(begin(id, out))?;
     written(out.write_all(b"\"items\":["))?;
     for (idx, entry) in entries.take(range.limit.unwrap_or(usize::MAX)).enumerate() {
-        let (key, value) = match entry {
+        let Entry { key, value, .. } = match entry {
             Ok(entry) => entry,
             Err(cause) => {
                 let failure = Failure::from(cause);

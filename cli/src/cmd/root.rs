@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let root = hex(&view.root()?.0);
     let mut out = Out::new();
     if args.json {
-        out.json(&json!({ "at": view.block(), "block": view.height()?, "root": root }))?;
+        out.json(&json!({ "at": view.height(), "block": view.block()?, "root": root }))?;
     } else {
         out.line(root)?;
     }

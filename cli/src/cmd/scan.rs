@@ -1,6 +1,6 @@
 //! `icecore scan`.
 
-use icecore::Scan;
+use icecore::{Entry, Scan};
 
 use crate::ask::{Asked, Question};
 use crate::encoding::RULE;
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let limit = range.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let mut out = Out::new();
     for entry in view.scan(domain, &bounds.scan(&asked, domain)?)?.take(limit) {
-        let (key, value) = entry?;
+        let Entry { key, value, .. } = entry?;
         out.with(|mut out| {
             if args.question.json {
                 out.write_all(b"[")?;

@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if args.json {
         out.json(&json!({
             "head_before": before,
-            "head": view.block(),
+            "head": view.height(),
             "root": root,
             "blocks_dropped": plan.blocks_dropped,
             "emitted_blocks_dropped": plan.emitted_blocks_dropped,
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let before = before.map_or_else(|| "none".to_owned(), |head| head.to_string());
         out.summary(format_args!(
             "head {before} -> {}, {} forgotten, root {root}",
-            view.block(),
+            view.height(),
             dropped(&plan)
         ))?;
     }

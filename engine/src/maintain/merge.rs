@@ -17,18 +17,35 @@ use crate::write::writer::{Core, FileChange};
 /// Segments of one domain that merging would do away with, before commits wait for it.
 pub(crate) const SURPLUS_MAX: usize = 24;
 
-/// What to merge on demand.
+/// What to merge on demand: by default all domains, to segments of any span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergeOptions {
-    /// Only this domain.
-    pub domain: Option<String>,
-    /// No segment longer than so many steps.
-    pub span_max: u64,
+    pub(crate) domain: Option<String>,
+    pub(crate) span_max: u64,
 }
 
 impl Default for MergeOptions {
     fn default() -> Self {
         Self { domain: None, span_max: u64::MAX }
+    }
+}
+
+impl MergeOptions {
+    /// All domains, segments of any span.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only this domain; `None` for all.
+    pub fn domain(mut self, name: Option<&str>) -> Self {
+        self.domain = name.map(str::to_owned);
+        self
+    }
+
+    /// No segment longer than this, in steps.
+    pub fn span_max(mut self, steps: u64) -> Self {
+        self.span_max = steps;
+        self
     }
 }
 

@@ -20,6 +20,7 @@ use crate::storage::layout;
 
 /// One segment that would be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RewritePlan {
     /// Its name: `storage.0-64`.
     pub segment: String,
@@ -35,6 +36,7 @@ pub struct RewritePlan {
 
 /// What a merge would do, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MergePlan {
     /// The segments it would write; one may be the input of a later one.
     pub merges: Vec<RewritePlan>,
@@ -44,6 +46,7 @@ pub struct MergePlan {
 
 /// What a prune would do.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PrunePlan {
     /// The block that would be the lowest that is answered.
     pub floor: BlockNumber,
@@ -61,6 +64,7 @@ pub struct PrunePlan {
 
 /// What an unwinding would do.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct UnwindPlan {
     /// The block that is the head, and the one that would be.
     pub head: (BlockNumber, BlockNumber),

@@ -7,7 +7,8 @@ use icecore_index::{Density, FilterBits};
 use icecore_segments::frame::Kind;
 
 use crate::error::Error;
-use crate::manifest::{DensityRule, SegmentRecord};
+use crate::manifest::SegmentRecord;
+use crate::options::DensityRule;
 use crate::progress::Observer;
 use crate::read::read_state::Version;
 use crate::segment::live::LiveFile;
@@ -19,6 +20,7 @@ use crate::write::writer::{Core, FileChange};
 
 /// What to rebuild accessors to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReindexRule {
     /// The rule that the archive keeps, for what is not in line with it.
     Policy,
@@ -30,6 +32,7 @@ pub enum ReindexRule {
 
 /// What reindexing does, or would do, to one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReindexPlan {
     /// The segment: `storage.0-64`.
     pub segment: String,

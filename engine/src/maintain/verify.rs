@@ -33,6 +33,7 @@ const PROGRESS_EVERY: u64 = 1 << 14;
 
 /// How much to verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum VerifyMode {
     /// What can be seen without reading data pages.
     Fast,
@@ -61,6 +62,7 @@ pub struct VerifyReport {
 
 /// The end of a log whose last bytes were not synced, or not written whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LogTailReport {
     /// The last log file.
     pub path: PathBuf,
@@ -81,11 +83,11 @@ pub fn verify(
     mode: VerifyMode,
     observer: &dyn Observer,
 ) -> Result<VerifyReport, Error> {
-    verify_with(Arc::new(OsStorage), path, mode, observer)
+    verify_on(Arc::new(OsStorage), path, mode, observer)
 }
 
 /// The same on any storage.
-pub fn verify_with(
+pub fn verify_on(
     storage: Arc<dyn Storage>,
     path: impl AsRef<Path>,
     mode: VerifyMode,

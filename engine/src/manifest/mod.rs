@@ -20,7 +20,7 @@ use icecore_segments::step::{BlockNumber, Step, StepRange};
 
 use crate::domain::{DOMAINS_MAX, Domain, DomainId};
 use crate::error::Error;
-use crate::options::{ArchiveId, Config, Snapshots};
+use crate::options::{ArchiveId, Config, DensityRule, Snapshots};
 use crate::steps::StepLen;
 use crate::storage::layout;
 use crate::storage::{ReadFile, Storage};
@@ -39,20 +39,6 @@ const VERSION_WITHOUT_SNAPSHOTS: u32 = 1;
 const HEAD_LEN: usize = 24;
 pub(crate) const SUM_LEN: usize = 8;
 
-/// The rule that chooses M, filter bits and encoding of every segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum DensityRule {
-    /// Dense for fresh, sparse for old.
-    #[default]
-    Recency,
-    /// All pivot indexes together take at most so many bytes; the freshest get it first.
-    Budget {
-        /// Bytes of all `.bt` files together.
-        bytes: u64,
-    },
-    /// The same M for every segment.
-    Fixed(Density),
-}
 /// What an archive consists of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {

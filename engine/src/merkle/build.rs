@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::options::Config;
 use crate::progress::Observer;
 use crate::read::read_state::Version;
-use crate::read::scan::{Entries, Scan};
+use crate::read::scan::{MergeScan, Scan};
 use crate::segment::live::KvFile;
 
 /// Leaves that a thread gathers before it asks for the loader: enough to make the lock cheap.
@@ -155,7 +155,7 @@ impl Load<'_> {
 
     fn part(&self, part: &Part<'_>, written: &mut Vec<(DomainId, Vec<u8>)>) -> Result<(), Error> {
         let mut hasher = LeafHasher::new(&self.options);
-        let mut entries = Entries::new(self.version, part.id, &part.scan, self.at)?;
+        let mut entries = MergeScan::new(self.version, part.id, &part.scan, self.at)?;
         let mut told = 0;
         while let Some((key, (block, value))) = entries.next_version()? {
             if let Some(value) = value {

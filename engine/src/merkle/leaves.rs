@@ -6,6 +6,7 @@ use crate::domain::DomainId;
 
 /// What proofs were made from, and what that took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ProofCost {
     /// Where the paths came from.
     pub source: ProofSource,
@@ -17,6 +18,7 @@ pub struct ProofCost {
 
 /// Where the paths of proofs come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ProofSource {
     /// From the nodes that were kept at the block: a few reads a proof.
     Snapshot,

@@ -5,10 +5,13 @@
 //! at any other block from the tree, [rebuilt](crate::merkle::state_paths) from the state at the block. Both give the same
 //! bytes, and both are compared with the recorded root.
 
+use std::sync::Arc;
+
 use icecore_hot::{BatchProof, KeyHash, Parallelism};
 use icecore_segments::step::BlockNumber;
 
 use crate::error::Error;
+use crate::handle::id_for_keys;
 use crate::merkle::leaves::{Asked, Paths, ProofCost};
 use crate::merkle::rows::Rows;
 use crate::merkle::state_paths::StateAt;
@@ -22,14 +25,14 @@ const PARALLEL_KEYS_MIN: usize = 2048;
 /// Proves keys, each with its domain, at `at`, in the order asked.
 pub(crate) fn prove(
     version: &Version,
-    config: &Config,
+    config: &Arc<Config>,
     counters: &Counters,
     at: BlockNumber,
     keys: &[(&str, &[u8])],
     parallelism: Parallelism,
 ) -> Result<(BatchProof, ProofCost), Error> {
     let asked = keys.iter().map(|&(domain, key)| {
-        Ok(Asked { id: config.domain_of(domain, [key])?, domain, key, hash: KeyHash::of(domain, key) })
+        Ok(Asked { id: id_for_keys(config, domain, [key])?, domain, key, hash: KeyHash::of(domain, key) })
     });
     let asked: Vec<Asked<'_>> = asked.collect::<Result<_, Error>>()?;
     let workers = if keys.len() < PARALLEL_KEYS_MIN { 1 } else { parallelism.threads() };

@@ -21,7 +21,7 @@ use crate::merkle::leaves::{Asked, Leaves, Paths, ProofCost, ProofSource};
 use crate::merkle::span::Span;
 use crate::options::Config;
 use crate::read::read_state::Version;
-use crate::read::scan::{Entries, Scan};
+use crate::read::scan::{MergeScan, Scan};
 use crate::segment::live::{LiveSegment, OpenFile};
 use crate::stats::Counters;
 
@@ -111,7 +111,7 @@ impl<'v> Rows<'v> {
         let above = Span { first: *key, ..Span::ALL }.leaves();
         let mut found = Vec::new();
         for scan in [below, above] {
-            let entry = Entries::new(self.version, self.nodes, &scan, self.at)?.next().transpose()?;
+            let entry = MergeScan::new(self.version, self.nodes, &scan, self.at)?.next().transpose()?;
             found.extend(entry.and_then(|(key, _)| hash_of_leaf(&key)));
             cost.reads += 1;
         }
@@ -247,7 +247,7 @@ impl<'v> Rows<'v> {
             self.plan(scans)?;
             let mut found = Vec::new();
             for scan in scans {
-                for entry in Entries::new(self.version, self.nodes, scan, self.at)? {
+                for entry in MergeScan::new(self.version, self.nodes, scan, self.at)? {
                     let (key, value) = entry?;
                     found.extend(decode(&key, &value));
                 }

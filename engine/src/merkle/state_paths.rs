@@ -9,7 +9,7 @@ use crate::memtable::node_key::{NodeKey, decode_owner};
 use crate::merkle::leaves::{Asked, Leaves, Paths, ProofCost, ProofSource};
 use crate::options::Config;
 use crate::read::read_state::Version;
-use crate::read::scan::{Entries, Scan};
+use crate::read::scan::{MergeScan, Scan};
 use crate::stats::Counters;
 
 /// The state at a block.
@@ -79,7 +79,7 @@ impl StateAt<'_> {
     fn find_leaves(&self, wanted: &[KeyHash], leaves: &mut Leaves) -> Result<u64, Error> {
         let (mut left, mut seen) = (wanted.len(), 0);
         for (id, domain) in self.config.declared_ids() {
-            for entry in Entries::new(self.version, id, &Scan::all(), self.at)? {
+            for entry in MergeScan::new(self.version, id, &Scan::all(), self.at)? {
                 let (key, value) = entry?;
                 seen += 1;
                 let hash = KeyHash::of(&domain.name, &key);

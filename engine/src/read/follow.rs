@@ -247,7 +247,7 @@ mod tests {
     use super::*;
     use crate::testing::SimStorage;
     use crate::wal::{RecordRef, WalWriter};
-    use crate::{Archive, OpenOptions, Options, Reader, VerifyMode, verify_with};
+    use crate::{Archive, OpenOptions, Options, Reader, VerifyMode, verify_on};
 
     const PATH: &str = "/archive";
 
@@ -269,7 +269,7 @@ mod tests {
         let disk = SimStorage::new();
         let storage: Arc<dyn Storage> = Arc::new(disk.clone());
         let options = Options::new().domain("kv").blocks_per_step(4).reorg_window(100);
-        let archive = Archive::create_with(Arc::clone(&storage), PATH, options, OpenOptions::new()).unwrap();
+        let archive = Archive::create_on(Arc::clone(&storage), PATH, options, OpenOptions::new()).unwrap();
         commit(&archive, 1..10);
         archive.close().unwrap();
         let manifest = Manifest::load(&*storage, Path::new(PATH)).unwrap();
@@ -293,11 +293,11 @@ mod tests {
         {
             let (storage, offset) = forged(&records);
             let path = layout::wal_file(Path::new(PATH), 1);
-            let reader = Reader::open_with(Arc::clone(&storage), PATH).unwrap();
+            let reader = Reader::open_on(Arc::clone(&storage), PATH).unwrap();
             assert_eq!(place(&reader.latest().map(drop).unwrap_err()), (&*path, offset));
-            let opened = Archive::open_with(Arc::clone(&storage), PATH, OpenOptions::new());
+            let opened = Archive::open_on(Arc::clone(&storage), PATH, OpenOptions::new());
             assert_eq!(place(&opened.map(drop).unwrap_err()), (&*path, offset));
-            let report = verify_with(storage, PATH, VerifyMode::Fast, &()).unwrap();
+            let report = verify_on(storage, PATH, VerifyMode::Fast, &()).unwrap();
             assert_eq!(report.problems.iter().map(place).collect::<Vec<_>>(), [(&*path, offset)]);
         }
     }

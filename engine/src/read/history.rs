@@ -1,4 +1,8 @@
-//! All versions of one key, newest first: memory, then every segment that has the key.
+//! All versions of one key, newest first: memory, then segment by segment those that have the key.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
 
 use icecore_index::KeyHash;
 use icecore_segments::step::BlockNumber;
@@ -7,51 +11,137 @@ use crate::domain::DomainId;
 use crate::error::Error;
 use crate::memtable::Found;
 use crate::read::read_state::Version;
+use crate::read::shared::Shared;
 use crate::segment::live::LiveSegment;
 use crate::stats::Tally;
 
-impl Version {
-    /// The versions of `key` up to the head of this version, newest first: down to the one that the lowest block sees.
-    pub(crate) fn history(&self, domain: DomainId, key: &[u8], tally: &Tally) -> Result<Vec<Found>, Error> {
-        let Some(head) = self.head else { return Ok(Vec::new()) };
-        let mut found = Vec::new();
-        match &self.log {
-            Some(log) => found = log.history(domain, key, head)?,
-            None => found.extend(self.tables.iter().rev().flat_map(|table| table.history(domain, key, head))),
-        }
-        let hash = KeyHash::of(key);
-        for segment in self.domain(domain).iter().rev() {
-            if segment.spans_key(key) && segment.may_hold(hash, tally)? {
-                segment.versions(key, tally, &mut found)?;
-            }
-        }
-        found.truncate(self.visible(&found));
-        Ok(found)
+/// Versions of a segment that are read at a time.
+const CHUNK_LEN: usize = 256;
+
+/// One version of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The block that wrote it.
+    pub block: BlockNumber,
+    /// The value, or `None` for a deletion.
+    pub value: Option<Vec<u8>>,
+}
+
+/// The versions of a key, newest first. Owns the state it reads from, so it may be kept and sent to another thread; it pins that
+/// state as a view does.
+///
+/// # Cost
+/// Nothing is read before the first call of `next`. Then memory, and one segment after the other: a filter page each; for a
+/// segment that has the key, an index page and the pages of its versions, 256 versions at a time.
+///
+/// # Errors
+/// After an error there is nothing more.
+pub struct History {
+    shared: Arc<Shared>,
+    version: Arc<Version>,
+    domain: DomainId,
+    key: Vec<u8>,
+    /// Versions above are not wanted, or were given already; `None` at the end.
+    at: Option<BlockNumber>,
+    /// Whether memory was read.
+    memory_is_read: bool,
+    /// Segments that were not read to their end, oldest first.
+    segments: usize,
+    chunk: VecDeque<Found>,
+}
+
+impl History {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        version: Arc<Version>,
+        domain: DomainId,
+        key: &[u8],
+        at: Option<BlockNumber>,
+    ) -> Self {
+        let segments = version.domain(domain).len();
+        let (key, chunk) = (key.to_vec(), VecDeque::new());
+        Self { shared, version, domain, key, at, memory_is_read: false, segments, chunk }
     }
 
-    /// How many of the versions of a key, newest first, a block can see. What a prune has not reached yet, in memory or in a
-    /// segment, is not shown: history ends where reading ends.
-    fn visible(&self, found: &[Found]) -> usize {
-        let Some(first) = self.first else { return found.len() };
-        match found.iter().position(|(block, _)| *block <= first) {
-            Some(at) if found[at].0 == first || found[at].1.is_some() => at + 1,
-            Some(at) => at,
-            None => found.len(),
+    /// Reads on until there is a version to give; none is left where there is none then.
+    fn fill(&mut self, at: BlockNumber) -> Result<(), Error> {
+        if !self.memory_is_read {
+            self.memory_is_read = true;
+            self.chunk = self.version.history_in_memory(self.domain, &self.key, at)?.into();
+        }
+        let (tally, hash) = (self.shared.counters.mine(), KeyHash::of(&self.key));
+        while self.chunk.is_empty() && self.segments > 0 {
+            let segment = &self.version.domain(self.domain)[self.segments - 1];
+            if segment.blocks.0 <= at && segment.spans_key(&self.key) && segment.may_hold(hash, tally)? {
+                versions_of(segment, &self.key, at, tally, &mut self.chunk)?;
+            }
+            if self.chunk.len() < CHUNK_LEN {
+                self.segments -= 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for History {
+    type Item = Result<Change, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let at = self.at?;
+        if self.chunk.is_empty()
+            && let Err(error) = self.fill(at)
+        {
+            self.at = None;
+            return Some(Err(error));
+        }
+        let found = self.chunk.pop_front();
+        self.at = found.as_ref().and_then(|(block, _)| block.checked_sub(1));
+        let (block, value) = found?;
+        // History ends where reading ends: what a prune has not reached yet, in memory or in a segment, is not shown, and of
+        // what the lowest block only inherits, a deletion is nothing.
+        if let Some(first) = self.version.first.filter(|first| block <= *first) {
+            self.at = None;
+            if block < first && value.is_none() {
+                return None;
+            }
+        }
+        Some(Ok(Change { block, value }))
+    }
+}
+
+impl std::iter::FusedIterator for History {}
+
+impl fmt::Debug for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("History").field("key", &self.key).field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+impl Version {
+    /// The versions of `key` at or below `at` among the blocks that are in no segment, newest first.
+    fn history_in_memory(&self, domain: DomainId, key: &[u8], at: BlockNumber) -> Result<Vec<Found>, Error> {
+        match &self.log {
+            Some(log) => log.history(domain, key, at),
+            None => Ok(self.tables.iter().rev().flat_map(|table| table.history(domain, key, at)).collect()),
         }
     }
 }
 
-impl LiveSegment {
-    /// Appends every version of `key` in this segment, newest first.
-    fn versions(&self, key: &[u8], tally: &Tally, found: &mut Vec<Found>) -> Result<(), Error> {
-        let span = self.locate_in(None, key, BlockNumber::MAX, tally)?;
-        let kv = self.kv.get()?;
-        let mut cursor = kv.view().cursor();
-        cursor.seek_in(span, key, BlockNumber::MAX).map_err(|e| kv.error(e))?;
-        while let Some(entry) = cursor.entry().filter(|entry| entry.key == key) {
-            found.push((entry.block, Self::load(kv, &entry.value)?));
-            cursor.next().map_err(|e| kv.error(e))?;
-        }
-        Ok(())
+/// Appends versions of `key` at or below `at`, newest first, at most [`CHUNK_LEN`].
+fn versions_of(
+    segment: &LiveSegment,
+    key: &[u8],
+    at: BlockNumber,
+    tally: &Tally,
+    found: &mut VecDeque<Found>,
+) -> Result<(), Error> {
+    let span = segment.locate_in(None, key, at, tally)?;
+    let kv = segment.kv.get()?;
+    let mut cursor = kv.view().cursor();
+    cursor.seek_in(span, key, at).map_err(|e| kv.error(e))?;
+    while let Some(entry) = cursor.entry().filter(|entry| entry.key == key && found.len() < CHUNK_LEN) {
+        found.push_back((entry.block, LiveSegment::load(kv, &entry.value)?));
+        cursor.next().map_err(|e| kv.error(e))?;
     }
+    Ok(())
 }

@@ -53,6 +53,26 @@ impl Version {
     }
 }
 
+impl Version {
+    /// The same for keys of several domains, one domain after the other.
+    pub(crate) fn multi_get_across(
+        &self,
+        keys: &[(DomainId, &[u8])],
+        at: BlockNumber,
+        tally: &Tally,
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        order.sort_by_key(|&place| keys[place].0);
+        let mut answers = vec![None; keys.len()];
+        for places in order.chunk_by(|&a, &b| keys[a].0 == keys[b].0) {
+            let of_domain: Vec<&[u8]> = places.iter().map(|&place| keys[place].1).collect();
+            let found = self.multi_get(keys[places[0]].0, &of_domain, at, tally)?;
+            places.iter().zip(found).for_each(|(&place, value)| answers[place] = value);
+        }
+        Ok(answers)
+    }
+}
+
 impl LiveSegment {
     /// Answers the pending keys that this segment has a version of, and leaves the others pending.
     fn answer(

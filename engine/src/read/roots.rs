@@ -7,7 +7,7 @@ use crate::domain::{DomainId, RootRow, root_height, root_key};
 use crate::error::Error;
 use crate::options::Config;
 use crate::read::read_state::Version;
-use crate::read::scan::{Entries, Scan};
+use crate::read::scan::{MergeScan, Scan};
 
 impl Version {
     /// The newest block at or below `at` and its root.
@@ -21,7 +21,7 @@ impl Version {
             return Ok(Some((height, Root(root))));
         }
         let scan = Scan::all().to_included(&root_key(at)).backward();
-        let newest = Entries::new(self, DomainId::ROOTS, &scan, at)?.next().transpose()?;
+        let newest = MergeScan::new(self, DomainId::ROOTS, &scan, at)?.next().transpose()?;
         Ok(newest.and_then(|(key, value)| Some((root_height(&key)?, RootRow::decode(&value)?.root))))
     }
 
@@ -37,7 +37,7 @@ impl Version {
     ) -> Result<Option<BlockNumber>, Error> {
         let Some(snapshots) = config.snapshots else { return Ok(None) };
         let scan = Scan::all().from(&root_key(snapshots.last_from(at)));
-        let first = Entries::new(self, DomainId::ROOTS, &scan, at)?.next().transpose()?;
+        let first = MergeScan::new(self, DomainId::ROOTS, &scan, at)?.next().transpose()?;
         let height = first.and_then(|(key, _)| root_height(&key));
         height.map(Some).ok_or(Error::RootMissing { block: at })
     }
@@ -58,7 +58,7 @@ impl Version {
         }
         let scan = Scan::all().from(&root_key(from)).to_included(&root_key(to));
         let mut blocks = 0;
-        for root in Entries::new(self, DomainId::ROOTS, &scan, to)? {
+        for root in MergeScan::new(self, DomainId::ROOTS, &scan, to)? {
             root?;
             blocks += 1;
         }

@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 
 use icecore_segments::Cursor;
 use icecore_segments::error::{Corruption, Part, Reason};
@@ -31,11 +31,12 @@ pub struct Scan {
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
     direction: Direction,
+    pub(crate) limit: Option<u64>,
 }
 
 impl Default for Scan {
     fn default() -> Self {
-        Self { lower: Bound::Unbounded, upper: Bound::Unbounded, direction: Direction::Forward }
+        Self { lower: Bound::Unbounded, upper: Bound::Unbounded, direction: Direction::Forward, limit: None }
     }
 }
 
@@ -50,8 +51,19 @@ impl Scan {
         Self {
             lower: Bound::Included(prefix.to_vec()),
             upper: after_prefix(prefix).map_or(Bound::Unbounded, Bound::Excluded),
-            direction: Direction::Forward,
+            ..Self::default()
         }
+    }
+
+    /// Only keys inside `bounds`.
+    ///
+    /// ```
+    /// # use icecore::Scan;
+    /// assert_eq!(Scan::range("a".."b"), Scan::all().from(b"a").to(b"b"));
+    /// ```
+    pub fn range<K: AsRef<[u8]>>(bounds: impl RangeBounds<K>) -> Self {
+        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        Self { lower: owned(bounds.start_bound()), upper: owned(bounds.end_bound()), ..Self::default() }
     }
 
     /// Only keys at or above `key`, if that is narrower than before.
@@ -94,6 +106,20 @@ impl Scan {
         self.direction = Direction::Backward;
         self
     }
+
+    /// No more keys than this.
+    pub fn limit(mut self, keys: u64) -> Self {
+        self.limit = Some(keys);
+        self
+    }
+
+    /// Leaves what comes after `key`, in the direction of the scan.
+    pub(crate) fn continue_after(&mut self, key: &[u8]) {
+        match self.direction {
+            Direction::Forward => self.lower = Bound::Excluded(key.to_vec()),
+            Direction::Backward => self.upper = Bound::Excluded(key.to_vec()),
+        }
+    }
 }
 
 fn lower_order(lower: &Bound<Vec<u8>>, key: &[u8]) -> Ordering {
@@ -119,8 +145,8 @@ fn borrowed(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
     }
 }
 
-/// The keys of a [`Scan`] with their values, absent and deleted keys left out.
-pub struct Entries<'v> {
+/// The keys of a [`Scan`] with their values, absent and deleted keys left out; for the archive's own reads.
+pub(crate) struct MergeScan<'v> {
     sources: Vec<Source<'v>>,
     direction: Direction,
     failed: bool,
@@ -128,7 +154,7 @@ pub struct Entries<'v> {
     passed: u64,
 }
 
-impl<'v> Entries<'v> {
+impl<'v> MergeScan<'v> {
     pub(crate) fn new(
         version: &'v Version,
         domain: DomainId,
@@ -190,7 +216,7 @@ impl<'v> Entries<'v> {
     }
 }
 
-impl Iterator for Entries<'_> {
+impl Iterator for MergeScan<'_> {
     type Item = Result<(Vec<u8>, Vec<u8>), Error>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -9,6 +9,7 @@ use crate::segment::live::LiveSegment;
 
 /// A live segment, as `ls` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SegmentInfo {
     /// The domain; `_roots` and `_nodes` are the archive's own.
     pub domain: String,

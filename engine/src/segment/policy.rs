@@ -10,8 +10,8 @@ use icecore_segments::step::{BlockNumber, Step, StepRange};
 
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::manifest::DensityRule;
 use crate::options::Config;
+use crate::options::DensityRule;
 use crate::segment::live::LiveSegment;
 use crate::segment::writer::Shape;
 

@@ -33,6 +33,7 @@ pub enum Comparison {
 
 /// The first change, by domain and key, in which two blocks of one height differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Difference {
     /// The domain.
     pub domain: String,

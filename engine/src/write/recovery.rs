@@ -19,7 +19,7 @@ use rayon::prelude::*;
 
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentRecord, had_content};
-use crate::options::{ArchiveId, Config, LogDamage, OpenOptions};
+use crate::options::{ArchiveId, Config, DensityRule, LogDamage, OpenOptions};
 use crate::read::read_state::Version;
 use crate::read::shared::Shared;
 use crate::segment::live::{FileView, LiveFile, LiveSegment};
@@ -33,7 +33,12 @@ use crate::write::log_drop;
 use crate::write::writer::{Core, State};
 
 /// Makes the directory of a new archive. The manifest comes last: without it there is no archive.
-pub(crate) fn create(storage: &Arc<dyn Storage>, path: &Path, config: Config) -> Result<(), Error> {
+pub(crate) fn create(
+    storage: &Arc<dyn Storage>,
+    path: &Path,
+    config: Config,
+    rule: DensityRule,
+) -> Result<(), Error> {
     let config = Config { id: ArchiveId::draw(), ..config };
     check_vacant(&**storage, path)?;
     let above: Vec<&Path> = path.ancestors().skip(1).collect();
@@ -46,7 +51,7 @@ pub(crate) fn create(storage: &Arc<dyn Storage>, path: &Path, config: Config) ->
     // Somebody else may have created one before this process got the lock.
     check_vacant(&**storage, path)?;
     storage.create_dir(&layout::wal_dir(path))?;
-    let manifest = Manifest::new(config);
+    let manifest = Manifest { rule, ..Manifest::new(config) };
     let directory = Directory::new(storage, path, &manifest.config);
     create_file(&directory, manifest.wal_first)?;
     // Before the manifest: a writer that finds one relies on the names beside and above it, even if this process is killed.

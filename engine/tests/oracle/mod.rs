@@ -123,7 +123,7 @@ impl Oracle {
 
     pub(crate) fn check_view(&self, view: &View, keys: &BTreeSet<(usize, Vec<u8>)>, at: u64) {
         let root = self.roots.range(..=at).next_back();
-        assert_eq!(Some((view.height().unwrap(), view.root().unwrap())), root.map(|(h, r)| (*h, *r)));
+        assert_eq!(Some((view.block().unwrap(), view.root().unwrap())), root.map(|(h, r)| (*h, *r)));
         for (domain, key) in keys {
             let expected = self.get(*domain, key, at);
             assert_eq!(view.get(DOMAINS[*domain], key).unwrap(), expected, "{domain} {key:?} at {at}");
@@ -158,12 +158,12 @@ impl Oracle {
         for at in self.heights(heights) {
             let view = reader.at(at)?;
             let root = self.roots.range(..=at).next_back().map(|(height, root)| (*height, *root));
-            assert_eq!(Some((view.height()?, view.root()?)), root, "root at {at}");
+            assert_eq!(Some((view.block()?, view.root()?)), root, "root at {at}");
             for (domain, name) in DOMAINS.iter().enumerate() {
                 let state = self.state(domain, at);
-                let found = view.scan(name, &Scan::all())?.collect::<Result<Vec<_>, _>>()?;
+                let found = pairs(view.scan(name, &Scan::all())?)?;
                 assert_eq!(found, state, "{name} at {at}");
-                let mut found = view.scan(name, &Scan::all().backward())?.collect::<Result<Vec<_>, _>>()?;
+                let mut found = pairs(view.scan(name, &Scan::all().backward())?)?;
                 found.reverse();
                 assert_eq!(found, state, "{name} backward at {at}");
                 let asked: Vec<&[u8]> =
@@ -183,7 +183,8 @@ impl Oracle {
 
     fn read_history(&self, reader: &Reader, domain: usize, key: &[u8]) -> Result<(), Error> {
         let found = reader.history(DOMAINS[domain], key)?;
-        let found: Vec<_> = found.into_iter().map(|change| (change.block, change.value)).collect();
+        let found = found.map(|change| change.map(|change| (change.block, change.value)));
+        let found = found.collect::<Result<Vec<_>, _>>()?;
         let all = self.history(domain, key);
         // The lowest block sees one version at or below it, and none where that is a deletion by an older block.
         let first = self.range().map_or(0, |range| range.0);
@@ -199,11 +200,18 @@ impl Oracle {
     }
 }
 
+/// A key with its value.
+type Pair = (Vec<u8>, Vec<u8>);
+
+/// The keys and values of a scan.
+fn pairs(entries: icecore::Entries) -> Result<Vec<Pair>, Error> {
+    entries.map(|entry| entry.map(|entry| (entry.key, entry.value))).collect()
+}
+
 fn check_scan(view: &View, domain: &str, scan: &Scan, expected: &[(Vec<u8>, Vec<u8>)]) {
-    let forward: Vec<_> = view.scan(domain, scan).unwrap().map(Result::unwrap).collect();
+    let forward = pairs(view.scan(domain, scan).unwrap()).unwrap();
     assert_eq!(forward, expected, "{scan:?}");
-    let mut backward: Vec<_> =
-        view.scan(domain, &scan.clone().backward()).unwrap().map(Result::unwrap).collect();
+    let mut backward = pairs(view.scan(domain, &scan.clone().backward()).unwrap()).unwrap();
     backward.reverse();
     assert_eq!(backward, expected, "{scan:?} backward");
 }

@@ -166,7 +166,7 @@ impl Script {
 
 /// The options of every scripted archive.
 pub(crate) fn options() -> Options {
-    let zstd = Domain { encoding: EncodingRule::Zstd, ..Domain::new(DOMAINS[1]) };
+    let zstd = Domain::new(DOMAINS[1]).encoding(EncodingRule::Zstd);
     Options::new().domain(DOMAINS[0]).declare(zstd).blocks_per_step(4).reorg_window(2)
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn storage(disk: &SimStorage) -> Arc<dyn Storage> {
 /// A disk with an empty archive.
 pub(crate) fn fresh(options: Options, open: OpenOptions) -> SimStorage {
     let disk = SimStorage::new();
-    Archive::create_with(storage(&disk), PATH, options, open).unwrap().close().unwrap();
+    Archive::create_on(storage(&disk), PATH, options, open).unwrap().close().unwrap();
     disk.kill_clone()
 }
 

@@ -51,7 +51,7 @@ impl Peer for Icecore {
         let options = Options::new().domain(DOMAIN).blocks_per_step(BLOCKS_PER_STEP).reorg_window(0);
         let open = OpenOptions::new().durability(Durability::Relaxed).maintenance(Maintenance::Background);
         let storage = std::sync::Arc::new(icecore::storage::os::OsStorage);
-        let archive = Archive::create_with(storage, dir.join("state.ice"), options, open)?;
+        let archive = Archive::create_on(storage, dir.join("state.ice"), options, open)?;
         for Block { height, changes } in blocks {
             let mut block = archive.begin(height)?;
             for change in &changes {

@@ -144,7 +144,7 @@ fn rewrite(work: &Work) -> Result<Outcome, Box<dyn Error>> {
     let (result, peak) = match work {
         Work::Merge { dir, domain } => {
             let archive = open(dir)?;
-            let options = MergeOptions { domain: Some(domain.clone()), ..MergeOptions::default() };
+            let options = MergeOptions::new().domain(Some(domain));
             let (merged, peak) = watch(|| archive.merge(&options, &tasks));
             (merged.map(drop), peak)
         }

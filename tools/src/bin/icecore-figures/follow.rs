@@ -268,7 +268,7 @@ impl Writer {
 pub(crate) fn write(dir: &Path, sync: Sync) -> Result<(), Box<dyn Error>> {
     let options = Options::new().domain(DOMAIN).blocks_per_step(BLOCKS_PER_STEP).reorg_window(0);
     let open = OpenOptions::new().durability(sync.durability()).maintenance(Maintenance::EmitOnly);
-    let archive = Archive::create_with(Arc::new(OsStorage), dir, options, open)?;
+    let archive = Archive::create_on(Arc::new(OsStorage), dir, options, open)?;
     let mut segments = 0;
     for (height, line) in (1..).zip(std::io::stdin().lock().lines()) {
         let line = line?;

@@ -103,7 +103,7 @@ pub(crate) fn run(args: &GetArgs) -> Result<(), Box<dyn Error>> {
 fn fill(dir: &Path, changes: u64) -> Result<(), icecore::Error> {
     let options = Options::new().domain(DOMAIN).blocks_per_step(1 << 40);
     let open = OpenOptions::new().durability(Durability::Relaxed).maintenance(Maintenance::EmitOnly);
-    let archive = Archive::create_with(Arc::new(OsStorage), dir, options, open)?;
+    let archive = Archive::create_on(Arc::new(OsStorage), dir, options, open)?;
     for (height, first) in (1..).zip((0..changes).step_by(CHANGES_PER_BLOCK as usize)) {
         let mut block = archive.begin(height)?;
         for number in first..changes.min(first + CHANGES_PER_BLOCK) {

@@ -104,7 +104,7 @@ fn create(
 ) -> Result<Archive, icecore::Error> {
     let options = Options::new().blocks_per_step(blocks_per_step).reorg_window(0);
     let options = DOMAINS.iter().fold(options, |options, domain| options.domain(domain));
-    Archive::create_with(storage, dir, options, open)
+    Archive::create_on(storage, dir, options, open)
 }
 
 /// What opens an archive so that it emits and does nothing else.

@@ -107,7 +107,7 @@ impl SnapshotsArgs {
 fn create(dir: &Path, period: u64, blocks_per_step: u64) -> Result<Archive, icecore::Error> {
     let options = Options::new().domain(DOMAIN).blocks_per_step(blocks_per_step).reorg_window(0);
     let options = options.snapshot_period(NonZeroU64::new(period));
-    Archive::create_with(std::sync::Arc::new(OsStorage), dir, options, writing())
+    Archive::create_on(std::sync::Arc::new(OsStorage), dir, options, writing())
 }
 
 fn writing() -> OpenOptions {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use icecore::storage::Storage;
 use icecore::testing::SimStorage;
 use icecore::{
-    Archive, MergeOptions, OpenOptions, Parallelism, Reader, ReindexRule, Scan, VerifyMode, View, verify_with,
+    Archive, MergeOptions, OpenOptions, Parallelism, Reader, ReindexRule, Scan, VerifyMode, View, verify_on,
 };
 
 use crate::forge::{Framed, MANIFEST_BODY_AT, PAYLOAD_AT, replace, seal_manifest};
@@ -156,10 +156,10 @@ pub(crate) fn check(forgery: &Forgery, tape: &mut Tape<'_>) -> Result<(), String
     let disk = disk_of(&forgery.files).map_err(|error| format!("cannot place the files: {error}"))?;
     let storage = || -> Arc<dyn Storage> { Arc::new(disk.clone()) };
     guard::within(forgery.files.values().map(Vec::len).sum::<usize>().max(forgery.sample.len()), || {
-        let report = verify_with(storage(), PATH, VerifyMode::Full, &());
+        let report = verify_on(storage(), PATH, VerifyMode::Full, &());
         let is_sound = report.is_ok_and(|report| report.problems.is_empty());
-        let _ = verify_with(storage(), PATH, VerifyMode::Fast, &());
-        if let Ok(reader) = Reader::open_with(storage(), PATH) {
+        let _ = verify_on(storage(), PATH, VerifyMode::Fast, &());
+        if let Ok(reader) = Reader::open_on(storage(), PATH) {
             let read = read(&reader, forgery.sample);
             if let (true, Err(reason)) = (is_sound, read) {
                 return Err(format!("lied: verify approves, and {reason}"));
@@ -195,19 +195,20 @@ fn read(reader: &Reader, sample: &Sample) -> Result<(), String> {
 /// Whether all ways to ask for the keys of a domain agree, those that end in an error aside.
 fn agree(view: &View, reader: &Reader, domain: &str, keys: &[&[u8]]) -> Result<(), String> {
     let scanned = |scan: Scan| -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
-        view.scan(domain, &scan).ok()?.collect::<Result<_, _>>().ok()
+        let entries = view.scan(domain, &scan).ok()?;
+        entries.map(|entry| entry.map(|entry| (entry.key, entry.value))).collect::<Result<_, _>>().ok()
     };
     let forward = scanned(Scan::all());
     if let (Some(forward), Some(mut backward)) = (&forward, scanned(Scan::all().backward())) {
         backward.reverse();
         if *forward != backward {
-            return Err(format!("scans of {domain} at {} differ by direction", view.block()));
+            return Err(format!("scans of {domain} at {} differ by direction", view.height()));
         }
     }
     let together = view.multi_get(domain, keys).ok();
     for (place, key) in keys.iter().enumerate() {
         let Ok(value) = view.get(domain, key) else { continue };
-        let at = || format!("{domain} {key:02x?} at {}", view.block());
+        let at = || format!("{domain} {key:02x?} at {}", view.height());
         if together.as_ref().is_some_and(|together| together[place] != value) {
             return Err(format!("multi_get differs from get: {}", at()));
         }
@@ -217,10 +218,11 @@ fn agree(view: &View, reader: &Reader, domain: &str, keys: &[&[u8]]) -> Result<(
         if forward.as_ref().is_some_and(|scan| in_scan(scan) != value) {
             return Err(format!("a scan differs from get: {}", at()));
         }
-        if let Ok(history) = reader.history(domain, key) {
+        let history = reader.history(domain, key).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        if let Ok(history) = history {
             let newest = history
                 .into_iter()
-                .find(|change| change.block <= view.block())
+                .find(|change| change.block <= view.height())
                 .and_then(|change| change.value);
             if newest != value {
                 return Err(format!("history differs from get: {}", at()));
@@ -233,7 +235,7 @@ fn agree(view: &View, reader: &Reader, domain: &str, keys: &[&[u8]]) -> Result<(
             continue;
         };
         if proof.verify(&root, domain, key, value.as_deref()).is_err() {
-            return Err(format!("a proof that does not hold: {domain} {key:02x?} at {}", view.block()));
+            return Err(format!("a proof that does not hold: {domain} {key:02x?} at {}", view.height()));
         }
     }
     let _ = view
@@ -255,7 +257,7 @@ fn is_state(view: &View, domain: &str, id: usize, sample: &Sample) -> Result<(),
 /// Goes on with the archive as its owner would. What fails may fail; nothing may panic.
 fn write(disk: &SimStorage, open: OpenOptions) {
     for round in 0..2u64 {
-        let Ok(archive) = Archive::open_with(Arc::new(disk.clone()), PATH, open) else { return };
+        let Ok(archive) = Archive::open_on(Arc::new(disk.clone()), PATH, open) else { return };
         for number in 0..6u64 {
             let head = archive.reader().head().unwrap_or(0);
             let Some(height) = head.checked_add(1 + number % 2) else { break };

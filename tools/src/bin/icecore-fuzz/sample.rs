@@ -80,10 +80,10 @@ impl Make {
 
     fn build(&self, seed: u64) -> Result<Sample, Box<dyn Error>> {
         let disk = SimStorage::new();
-        let zstd = Domain { encoding: EncodingRule::Zstd, ..Domain::new(DOMAINS[1]) };
+        let zstd = Domain::new(DOMAINS[1]).encoding(EncodingRule::Zstd);
         let options = Options::new().domain(DOMAINS[0]).declare(zstd).blocks_per_step(self.step_len);
         let options = options.reorg_window(self.window).snapshot_period(NonZeroU64::new(self.snapshots));
-        let archive = Archive::create_with(Arc::new(disk.clone()), PATH, options, open_options())?;
+        let archive = Archive::create_on(Arc::new(disk.clone()), PATH, options, open_options())?;
         let mut history: Vec<(u64, Root, BTreeMap<Key, Vec<u8>>)> = Vec::new();
         let (mut random, mut keys, mut height) = (Random(seed), BTreeSet::new(), 3);
         for number in 0..self.blocks {

@@ -108,7 +108,7 @@ impl Probed {
         }
         let latest = Reader::open(&self.dir)?.latest()?;
         let find = |ask: &Ask| latest.lookup(&self.domain, &ask.key).map(|found| found.is_some());
-        let misses = sample::absent(find, &hits, latest.block(), plan.seed)?;
+        let misses = sample::absent(find, &hits, latest.height(), plan.seed)?;
         Ok(vec![(Asked::Hits, hits), (Asked::Misses, misses)])
     }
 

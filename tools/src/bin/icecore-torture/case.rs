@@ -144,7 +144,7 @@ impl fmt::Display for ScriptId {
         let maintenance = match self.maintenance {
             Maintenance::Background => "background",
             Maintenance::Inline => "inline",
-            Maintenance::EmitOnly => "emit",
+            _ => "emit",
         };
         write!(f, "{sync}.{maintenance}.{}.{}", self.seed, self.len)
     }

@@ -52,7 +52,7 @@ impl<'s> Driver<'s> {
     pub(crate) fn step(&mut self, i: usize) -> Result<(), Difference> {
         match &self.script.ops[i] {
             Op::Create => {
-                self.archive = Some(Archive::create_with(
+                self.archive = Some(Archive::create_on(
                     std::sync::Arc::new(icecore::storage::os::OsStorage),
                     self.dir,
                     self.script.options.clone(),

@@ -63,7 +63,7 @@ pub(crate) fn resembles(reader: &Reader, model: &Model) -> Result<bool, Error> {
         other => other?,
     };
     let Some((_, head)) = model.range() else { return Ok(false) };
-    Ok(reader.range() == model.range() && Some((view.height()?, view.root()?)) == model.block_at(head))
+    Ok(reader.range() == model.range() && Some((view.block()?, view.root()?)) == model.block_at(head))
 }
 
 /// Asks everything.
@@ -120,7 +120,7 @@ pub(crate) fn examine_view(
 }
 
 fn examine_root(view: &View, model: &Model, at: u64) -> Result<(), Difference> {
-    same!(Some((view.height()?, view.root()?)), model.block_at(at), "block and root at {at}");
+    same!(Some((view.block()?, view.root()?)), model.block_at(at), "block and root at {at}");
     Ok(())
 }
 
@@ -191,7 +191,7 @@ pub(crate) fn examine_each(reader: &Reader, model: &Model) -> Result<(), Differe
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 fn entries(view: &View, domain: &str, scan: &Scan) -> Result<Entries, Error> {
-    view.scan(domain, scan)?.collect()
+    view.scan(domain, scan)?.map(|entry| entry.map(|entry| (entry.key, entry.value))).collect()
 }
 
 /// Asks for the versions of a key. Of `moves` those stay by which they can be so.
@@ -202,7 +202,8 @@ fn examine_history(
     moves: &mut Vec<BTreeSet<u64>>,
 ) -> Result<(), Difference> {
     let found = reader.history(DOMAINS[key.0], &key.1)?;
-    let found: Vec<_> = found.into_iter().map(|change| (change.block, change.value)).collect();
+    let found = found.map(|change| change.map(|change| (change.block, change.value)));
+    let found = found.collect::<Result<Vec<_>, _>>()?;
     let expected = model.history(key, moves.last().expect("there is a way to tell the other keys"));
     let fits: Vec<_> = moves.iter().filter(|moved| model.history(key, moved) == found).cloned().collect();
     if fits.is_empty() {

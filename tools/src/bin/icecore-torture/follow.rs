@@ -84,7 +84,7 @@ impl<'s> Follower<'s> {
         let view = self.reader.latest()?;
         let is_floor =
             states[self.state..=state].iter().any(|state| state.range().is_some_and(|r| r.0 == first));
-        Ok(is_floor && head == newest && Some((view.height()?, view.root()?)) == states[state].block_at(head))
+        Ok(is_floor && head == newest && Some((view.block()?, view.root()?)) == states[state].block_at(head))
     }
 
     fn pin(&mut self) -> Result<(), Verdict> {
@@ -102,7 +102,7 @@ impl<'s> Follower<'s> {
         for (state, view) in &self.pinned {
             let model = &self.script.states[*state];
             let bad = |bad: Verdict| Verdict { why: format!("a view of state {state}: {}", bad.why), ..bad };
-            examine_view(view, model, &model.keys(), view.block()).map_err(|why| bad(why.into()))?;
+            examine_view(view, model, &model.keys(), view.height()).map_err(|why| bad(why.into()))?;
         }
         Ok(())
     }

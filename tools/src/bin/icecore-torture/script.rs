@@ -97,7 +97,7 @@ impl Script {
         let blocks_per_step = 1 + random.below(8);
         let window = random.below(13);
         let snapshots = if random.below(2) == 0 { 0 } else { 1 + random.below(5) };
-        let zstd = Domain { encoding: EncodingRule::Zstd, ..Domain::new(DOMAINS[1]) };
+        let zstd = Domain::new(DOMAINS[1]).encoding(EncodingRule::Zstd);
         let options = Options::new()
             .domain(DOMAINS[0])
             .declare(zstd)

@@ -55,7 +55,7 @@ fn ingest(bench: &Bench, dir: &Path) -> Result<(), Box<dyn Error>> {
     let options = Options::new().domain(DOMAIN).domain(BYSTANDER).blocks_per_step(1).reorg_window(0);
     let open = OpenOptions::new().durability(Durability::Relaxed).maintenance(Maintenance::EmitOnly);
     let archive =
-        Archive::create_with(std::sync::Arc::new(icecore::storage::os::OsStorage), dir, options, open)?;
+        Archive::create_on(std::sync::Arc::new(icecore::storage::os::OsStorage), dir, options, open)?;
     for step in 0..steps {
         let mut block = archive.begin(step as u64)?;
         for entry in bench.entries.iter().skip(step).step_by(steps) {

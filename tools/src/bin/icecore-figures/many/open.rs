@@ -47,7 +47,7 @@ pub(super) fn measure(bench: &mut Bench<'_>) -> Result<(), Box<dyn Error>> {
     archive.close()?;
     let work = |task| Work::Task { task, dir: dir.clone() };
     let half: Vec<Cost> = TASKS.iter().map(|(task, _)| lowest(&work(*task))).collect::<Result<_, _>>()?;
-    let archive = Archive::open_with(storage, &dir, emit_only())?;
+    let archive = Archive::open_on(storage, &dir, emit_only())?;
     (steps / 2..steps).try_for_each(|height| emit_one(&archive, height))?;
     let segments = archive.reader().stats().segments as f64;
     archive.close()?;

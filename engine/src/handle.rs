@@ -1,0 +1,113 @@
+//! How calls name a domain: by its name, or by a handle that was resolved once.
+
+use std::sync::Arc;
+
+use crate::domain::{Domain, DomainId};
+use crate::error::Error;
+use crate::options::Config;
+
+/// A declared domain of an open archive, resolved once: in place of the name it spares each call the search for it.
+///
+/// It is good for every call that takes a domain, of the archive it is from. Another archive takes it for its name.
+///
+/// ```
+/// # use icecore::{Archive, Options};
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let archive = Archive::create(dir.path().join("a.ice"), Options::new().domain("accounts"))?;
+/// let accounts = archive.reader().domain("accounts")?;
+/// let mut block = archive.begin(1)?;
+/// block.put(&accounts, b"alice", b"100")?;
+/// block.commit()?;
+/// assert_eq!(archive.at(1)?.get(&accounts, b"alice")?, archive.at(1)?.get("accounts", b"alice")?);
+/// # Ok::<(), icecore::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct DomainHandle {
+    id: DomainId,
+    config: Arc<Config>,
+}
+
+impl DomainHandle {
+    pub(crate) fn new(config: &Arc<Config>, name: &str) -> Result<Self, Error> {
+        Ok(Self { id: config.domain(name)?, config: Arc::clone(config) })
+    }
+
+    /// How it was declared.
+    pub fn domain(&self) -> &Domain {
+        &self.config.domains[self.id.index()]
+    }
+}
+
+/// What a call takes for a domain: `&str`, `&String` or [`DomainHandle`].
+pub trait AsDomain: sealed::Known {}
+
+impl AsDomain for str {}
+impl AsDomain for String {}
+impl AsDomain for DomainHandle {}
+impl<D: AsDomain + ?Sized> AsDomain for &D {}
+
+mod sealed {
+    use super::DomainHandle;
+
+    /// By what a domain is known.
+    #[derive(Clone, Copy, Debug)]
+    pub enum By<'d> {
+        Name(&'d str),
+        Handle(&'d DomainHandle),
+    }
+
+    pub trait Known {
+        fn by(&self) -> By<'_>;
+    }
+
+    impl Known for str {
+        fn by(&self) -> By<'_> {
+            By::Name(self)
+        }
+    }
+
+    impl Known for String {
+        fn by(&self) -> By<'_> {
+            By::Name(self)
+        }
+    }
+
+    impl Known for DomainHandle {
+        fn by(&self) -> By<'_> {
+            By::Handle(self)
+        }
+    }
+
+    impl<D: Known + ?Sized> Known for &D {
+        fn by(&self) -> By<'_> {
+            (**self).by()
+        }
+    }
+}
+
+/// The number of a domain in an archive.
+///
+/// # Errors
+/// [`Error::UnknownDomain`] with the names there are.
+pub(crate) fn id_of<D: AsDomain + ?Sized>(config: &Arc<Config>, domain: &D) -> Result<DomainId, Error> {
+    match domain.by() {
+        sealed::By::Handle(handle) if Arc::ptr_eq(&handle.config, config) => Ok(handle.id),
+        sealed::By::Handle(handle) => config.domain(&handle.domain().name),
+        sealed::By::Name(name) => config.domain(name),
+    }
+}
+
+/// The number of a domain that can have these keys.
+///
+/// # Errors
+/// [`Error::UnknownDomain`]; [`Error::KeyLength`].
+pub(crate) fn id_for_keys<'k, D: AsDomain + ?Sized>(
+    config: &Arc<Config>,
+    domain: &D,
+    keys: impl IntoIterator<Item = &'k [u8]>,
+) -> Result<DomainId, Error> {
+    let id = id_of(config, domain)?;
+    let declared = &config.domains[id.index()];
+    keys.into_iter().try_for_each(|key| declared.check_key(key))?;
+    Ok(id)
+}

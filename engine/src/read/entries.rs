@@ -1,0 +1,128 @@
+//! The keys of a scan, for callers: an iterator that owns what it reads from.
+
+use std::fmt;
+use std::sync::Arc;
+use std::vec;
+
+use icecore_segments::step::BlockNumber;
+
+use crate::domain::DomainId;
+use crate::error::Error;
+use crate::read::read_state::Version;
+use crate::read::scan::{MergeScan, Scan};
+
+/// Entries of the first chunk; each later one is twice as long, up to the longest. A chunk costs a seek in every segment of the
+/// range, so short scans read little and long ones seek seldom.
+const CHUNK_LENS: (usize, usize) = (16, 4096);
+
+/// A chunk ends, too, when its keys and values have so many bytes.
+const CHUNK_BYTES_MAX: usize = 1 << 20;
+
+/// A key that has a value at a height.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entry {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Its value.
+    pub value: Vec<u8>,
+    /// The block that wrote the value.
+    pub block: BlockNumber,
+}
+
+/// The keys of a [`Scan`] in order, absent and deleted keys left out. Owns the state it reads from, so it may be kept and sent to
+/// another thread; it pins that state as a view does.
+///
+/// # Cost
+/// Nothing is read before the first call of `next`. Entries are read ahead in chunks, of 16 at first and at most 4096 or a
+/// megabyte; a chunk costs an index page and a data page of each segment in the range, and the data pages of its entries.
+///
+/// # Errors
+/// After an error there is nothing more.
+pub struct Entries {
+    version: Arc<Version>,
+    domain: DomainId,
+    at: BlockNumber,
+    /// What was not read yet; `None` at the end.
+    rest: Option<Scan>,
+    /// How many entries may still come.
+    left: u64,
+    chunk: vec::IntoIter<Entry>,
+    chunk_len: usize,
+    /// Comes after the chunk.
+    error: Option<Error>,
+}
+
+impl Entries {
+    pub(crate) fn new(version: Arc<Version>, domain: DomainId, scan: &Scan, at: BlockNumber) -> Self {
+        let left = scan.limit.unwrap_or(u64::MAX);
+        let (rest, chunk, error) = (Some(scan.clone()), Vec::new().into_iter(), None);
+        Self { version, domain, at, rest, left, chunk, chunk_len: CHUNK_LENS.0, error }
+    }
+
+    /// Reads the next chunk of what `rest` has, and leaves in `rest` what is after it.
+    fn fill(&mut self, mut rest: Scan) -> Vec<Entry> {
+        let mut chunk = Vec::new();
+        let filled = self.fill_chunk(&rest, &mut chunk);
+        match filled {
+            Ok(true) => {}
+            Ok(false) => {
+                if let Some(last) = chunk.last() {
+                    rest.continue_after(&last.key);
+                    self.rest = Some(rest);
+                }
+            }
+            Err(error) => self.error = Some(error),
+        }
+        self.chunk_len = (2 * self.chunk_len).min(CHUNK_LENS.1);
+        chunk
+    }
+
+    /// `true` at the end of the scan.
+    fn fill_chunk(&self, rest: &Scan, chunk: &mut Vec<Entry>) -> Result<bool, Error> {
+        let len_max = self.left.min(self.chunk_len as u64);
+        let mut bytes = 0;
+        let mut scan = MergeScan::new(&self.version, self.domain, rest, self.at)?;
+        while (chunk.len() as u64) < len_max && bytes < CHUNK_BYTES_MAX {
+            match scan.next_version()? {
+                Some((key, (block, Some(value)))) => {
+                    bytes += key.len() + value.len();
+                    chunk.push(Entry { key, value, block });
+                }
+                Some((_, (_, None))) => {}
+                None => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Result<Entry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if self.left == 0 {
+                return None;
+            }
+            if let Some(entry) = self.chunk.next() {
+                self.left -= 1;
+                return Some(Ok(entry));
+            }
+            if let Some(error) = self.error.take() {
+                self.left = 0;
+                return Some(Err(error));
+            }
+            let rest = self.rest.take()?;
+            self.chunk = self.fill(rest).into_iter();
+        }
+    }
+}
+
+impl std::iter::FusedIterator for Entries {}
+
+impl fmt::Debug for Entries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entries").field("at", &self.at).field("rest", &self.rest).finish_non_exhaustive()
+    }
+}

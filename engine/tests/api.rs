@@ -1,0 +1,157 @@
+//! What the calls promise beyond their answers: handles, iterators that own what they read, opening what may not be there.
+
+use std::thread;
+
+use icecore::{
+    Archive, Change, Domain, Durability, Entry, Error, ErrorKind, Maintenance, OpenOptions, Options, Scan,
+};
+
+fn options() -> Options {
+    Options::new().domain("other").declare(Domain::new("kv").key_len(8)).blocks_per_step(512).reorg_window(8)
+}
+
+fn inline() -> OpenOptions {
+    OpenOptions::new().maintenance(Maintenance::Inline).durability(Durability::Relaxed)
+}
+
+fn key(i: u64) -> [u8; 8] {
+    i.to_be_bytes()
+}
+
+/// Block `height` writes one key of `keys` and, in the other domain, `counter`.
+fn filled(dir: &tempfile::TempDir, keys: u64, blocks: u64) -> Archive {
+    let archive = Archive::create_with(dir.path().join("a.ice"), options(), inline()).unwrap();
+    for height in 1..=blocks {
+        let mut block = archive.begin(height).unwrap();
+        block.put("kv", &key(height % keys), &height.to_be_bytes()).unwrap();
+        block.put("other", b"counter", &height.to_be_bytes()).unwrap();
+        block.commit().unwrap();
+    }
+    archive
+}
+
+#[test]
+fn a_handle_is_the_domain_it_was_resolved_from() {
+    let (dir, other_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let archive = filled(&dir, 10, 20);
+    let kv = archive.domain("kv").unwrap();
+    assert_eq!((kv.domain().name.as_str(), kv.domain().key_len), ("kv", Some(8)));
+    let view = archive.reader().latest().unwrap();
+    assert_eq!(view.get(&kv, &key(3)).unwrap(), view.get("kv", &key(3)).unwrap());
+    assert_eq!(view.get(&kv, b"short").unwrap_err().kind(), ErrorKind::Misuse);
+    assert!(archive.domain("unknown").is_err());
+
+    // In another archive the same name has another number.
+    let options = Options::new().declare(Domain::new("kv").key_len(8)).domain("other");
+    let other = Archive::create(other_dir.path().join("b.ice"), options).unwrap();
+    let mut block = other.begin(1).unwrap();
+    block.put(&kv, &key(3), b"elsewhere").unwrap();
+    block.commit().unwrap();
+    assert_eq!(other.at(1).unwrap().get("kv", &key(3)).unwrap().as_deref(), Some(&b"elsewhere"[..]));
+    let without = Archive::create(other_dir.path().join("c.ice"), Options::new().domain("z")).unwrap();
+    assert!(matches!(without.begin(1).unwrap().put(&kv, &key(3), b""), Err(Error::UnknownDomain { .. })));
+}
+
+#[test]
+fn entries_own_what_they_read_and_come_in_chunks() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = filled(&dir, 3000, 9000);
+    let view = archive.at(9000).unwrap();
+    let expected: Vec<(u64, u64)> =
+        (0..3000).map(|i| (i, (6001..=9000).find(|height| height % 3000 == i).unwrap())).collect();
+    let read = |scan: Scan| -> Vec<(u64, u64)> {
+        let entries = view.scan("kv", &scan).unwrap();
+        let read = move || {
+            let number = |bytes: Vec<u8>| u64::from_be_bytes(bytes.try_into().unwrap());
+            let entries = entries.map(Result::unwrap);
+            entries
+                .map(|Entry { key, value, block, .. }| {
+                    assert_eq!(number(value), block);
+                    (number(key), block)
+                })
+                .collect()
+        };
+        thread::spawn(read).join().unwrap()
+    };
+    let reversed: Vec<_> = expected.iter().rev().copied().collect();
+    assert_eq!(read(Scan::all()), expected);
+    assert_eq!(read(Scan::all().backward()), reversed);
+    for limit in [0, 1, 15, 16, 17, 2999, 3000, 3001] {
+        let len = expected.len().min(limit);
+        assert_eq!(read(Scan::all().limit(limit as u64)), expected[..len], "{limit}");
+        assert_eq!(read(Scan::all().backward().limit(limit as u64)), reversed[..len], "{limit}");
+    }
+    assert_eq!(read(Scan::range(key(7)..key(2500))), expected[7..2500]);
+    assert_eq!(read(Scan::range(key(7)..=key(2500)).backward()), reversed[499..2993]);
+
+    // A scan goes on over the state it began with, whatever becomes of the archive.
+    let mut entries = view.scan("kv", &Scan::all()).unwrap();
+    drop(view);
+    let first = entries.next().unwrap().unwrap();
+    archive.unwind(10, &()).unwrap();
+    drop(archive);
+    assert_eq!((first.key, first.block), (key(0).to_vec(), 9000));
+    assert_eq!(entries.map(Result::unwrap).map(|entry| entry.block).max(), Some(8999));
+}
+
+#[test]
+fn history_is_read_as_far_as_it_is_wanted() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = filled(&dir, 1, 2000);
+    let all: Vec<u64> = (1..=2000).rev().collect();
+    let blocks = |history: icecore::History| -> Vec<u64> {
+        let change = |Change { block, value }: Change| {
+            assert_eq!(value, Some(block.to_be_bytes().to_vec()));
+            block
+        };
+        history.map(Result::unwrap).map(change).collect()
+    };
+    assert_eq!(blocks(archive.history("kv", &key(0)).unwrap()), all);
+    for height in [1, 255, 256, 257, 511, 512, 513, 1000, 1999, 2000] {
+        let history = archive.at(height).unwrap().history("kv", &key(0)).unwrap();
+        assert_eq!(blocks(history), all[2000 - height as usize..], "{height}");
+    }
+    let pages = |archive: &Archive| archive.reader().stats().reads.index_probes;
+    let before = pages(&archive);
+    assert_eq!(archive.history("kv", &key(0)).unwrap().next().unwrap().unwrap().block, 2000);
+    assert_eq!(pages(&archive), before, "the newest is in memory");
+    assert_eq!(archive.history("kv", &key(1)).unwrap().count(), 0);
+}
+
+#[test]
+fn keys_of_several_domains_are_answered_in_their_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = filled(&dir, 700, 1500);
+    let view = archive.at(1300).unwrap();
+    let asked: Vec<(&str, Vec<u8>)> = (0..900)
+        .map(|i| if i % 3 == 0 { ("other", b"counter".to_vec()) } else { ("kv", key(i).to_vec()) })
+        .collect();
+    let found = view.multi_get_across(&asked).unwrap();
+    for ((domain, key), value) in asked.iter().zip(&found) {
+        assert_eq!(*value, view.get(domain, key).unwrap(), "{domain} {key:?}");
+    }
+    assert_eq!(found.iter().flatten().count(), 300 + 466);
+    assert!(view.multi_get_across(&[("kv", &b"short"[..])]).is_err());
+}
+
+#[test]
+fn what_is_there_is_opened_and_must_be_what_was_wanted() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.ice");
+    for height in 1..=2 {
+        let archive = Archive::open_or_create(&path, options(), inline()).unwrap();
+        assert_eq!(archive.reader().head(), (height > 1).then(|| height - 1));
+        archive.begin(height).unwrap().commit().unwrap();
+    }
+    let refused = |options: Options| match Archive::open_or_create(&path, options, inline()) {
+        Err(Error::Options { field, .. }) => field,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(options().domain("more")), "domain");
+    assert_eq!(refused(options().blocks_per_step(513)), "blocks_per_step");
+    assert_eq!(refused(options().reorg_window(9)), "reorg_window");
+    assert_eq!(refused(options().snapshot_period(Some(7.try_into().unwrap()))), "domain");
+    std::fs::remove_file(path.join("MANIFEST")).unwrap();
+    let damaged = Archive::open_or_create(&path, options(), inline()).unwrap_err();
+    assert_eq!(damaged.kind(), ErrorKind::Corrupt, "{damaged}");
+}
