@@ -22,7 +22,6 @@ use crate::read::shared::Shared;
 
 /// Where an answer came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Source {
     /// The versions in memory.
     Memory,
@@ -92,25 +91,21 @@ impl View {
     pub fn multi_get<D: AsDomain + ?Sized>(
         &self,
         domain: &D,
-        keys: &[impl AsRef<[u8]>],
+        keys: &[&[u8]],
     ) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         let domain = id_for_keys(&self.shared.directory.config, domain, keys.iter().copied())?;
-        self.version.multi_get(domain, &keys, self.at, self.shared.counters.mine())
+        self.version.multi_get(domain, keys, self.at, self.shared.counters.mine())
     }
 
     /// The same for keys of several domains.
     ///
     /// # Cost
     /// Each domain is planned by itself.
-    pub fn multi_get_across(
-        &self,
-        keys: &[(impl AsDomain, impl AsRef<[u8]>)],
-    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+    pub fn multi_get_across(&self, keys: &[(impl AsDomain, &[u8])]) -> Result<Vec<Option<Vec<u8>>>, Error> {
         let config = &self.shared.directory.config;
         let mut known: Vec<(DomainId, &[u8])> = Vec::with_capacity(keys.len());
         for (domain, key) in keys {
-            known.push((id_for_keys(config, domain, [key.as_ref()])?, key.as_ref()));
+            known.push((id_for_keys(config, domain, [*key])?, *key));
         }
         self.version.multi_get_across(&known, self.at, self.shared.counters.mine())
     }

@@ -172,7 +172,7 @@ fn options_that_make_no_sense_are_refused() {
     let storage = || -> Arc<dyn icecore::storage::Storage> { Arc::new(disk.clone()) };
     let zero = OpenOptions::new().durability(Durability::Group { blocks: 0 });
     let refused = |archive: Result<Archive, Error>| {
-        let error = archive.err().expect("no group of no block");
+        let error = archive.expect_err("no group of no block");
         assert_eq!(error.kind(), ErrorKind::Misuse);
         assert_eq!(error.to_string(), "option durability: a group has at least 1 block");
     };
@@ -265,6 +265,6 @@ fn a_full_disk_is_known_as_one_by_every_later_write() {
     disk.inject(Fault::at(disk.operations() + 1).no_space());
     let first = archive.begin(2).unwrap().commit().unwrap_err();
     assert_eq!(first.kind(), ErrorKind::NoSpace, "{first}");
-    let later = archive.begin(2).err().expect("writes are refused");
+    let later = archive.begin(2).expect_err("writes are refused");
     assert!(matches!(later, Error::Poisoned { .. }) && later.kind() == ErrorKind::NoSpace, "{later}");
 }

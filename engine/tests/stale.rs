@@ -84,7 +84,7 @@ fn a_manifest_that_is_older_than_its_segments_does_not_have_them_removed() {
     let right = fs::read(&manifest).unwrap();
     fs::write(&manifest, older).unwrap();
     let found = open(&path).unwrap();
-    assert!(matches!(found.at(1).unwrap().height(), Err(Error::Missing { .. })));
+    assert!(matches!(found.at(1).unwrap().block(), Err(Error::Missing { .. })));
     drop(found);
     fs::write(&manifest, right).unwrap();
     check(open(&path).unwrap().reader(), 1..40, b"value");

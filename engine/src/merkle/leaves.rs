@@ -18,7 +18,6 @@ pub struct ProofCost {
 
 /// Where the paths of proofs come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum ProofSource {
     /// From the nodes that were kept at the block: a few reads a proof.
     Snapshot,

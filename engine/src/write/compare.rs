@@ -33,7 +33,6 @@ pub enum Comparison {
 
 /// The first change, by domain and key, in which two blocks of one height differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Difference {
     /// The domain.
     pub domain: String,
