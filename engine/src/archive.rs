@@ -11,10 +11,14 @@ use icecore_segments::step::BlockNumber;
 use crate::block::BlockWriter;
 use crate::error::Error;
 use crate::handle::{AsDomain, DomainHandle};
-use crate::maintain::background::Background;
+use crate::maintain::background::{self, Background};
 use crate::maintain::checkpoint::CheckpointReport;
+use crate::maintain::emission::emit_ready;
+use crate::maintain::file_work::merge_all;
 use crate::maintain::merge::MergeOptions;
-use crate::maintain::reindex::{ReindexPlan, ReindexRule};
+use crate::maintain::prune::prune;
+use crate::maintain::reindex::{ReindexPlan, ReindexRule, reindex};
+use crate::maintain::unwind::{take_back_incomplete_steps, unwind};
 use crate::options::DensityRule;
 use crate::options::{Maintenance, OpenOptions, Options};
 use crate::progress::Observer;
@@ -25,14 +29,14 @@ use crate::storage::os::OsStorage;
 use crate::view::View;
 use crate::write::log_drop::LogDrop;
 use crate::write::recovery;
-use crate::write::writer::Core;
+use crate::write::writer::Writer;
 
 /// An archive open for writing. Holds its lock until it is dropped. All methods take `&self`: commits, reads and
 /// changes of files may come from several threads.
 pub struct Archive {
-    // Dropped first: the thread is joined before the core it works on goes.
+    // Dropped first: the thread is joined before the writer it works on goes.
     background: Option<Background>,
-    core: Arc<Core>,
+    writer: Arc<Writer>,
     reader: Reader,
 }
 
@@ -79,14 +83,14 @@ impl Archive {
         path: impl AsRef<Path>,
         open: OpenOptions,
     ) -> Result<Self, Error> {
-        let core = Arc::new(recovery::open_for_writing(storage, path.as_ref(), open)?);
-        core.take_back_incomplete_steps()?;
-        let reader = Reader::of(Arc::clone(&core.shared));
+        let writer = Arc::new(recovery::open_for_writing(storage, path.as_ref(), open)?);
+        take_back_incomplete_steps(&writer)?;
+        let reader = Reader::of(Arc::clone(&writer.shared));
         let background = match open.maintenance {
-            Maintenance::Background => Some(Background::start(&core)),
+            Maintenance::Background => Some(Background::start(&writer)),
             Maintenance::Inline | Maintenance::EmitOnly => None,
         };
-        Ok(Self { background, core, reader })
+        Ok(Self { background, writer, reader })
     }
 
     /// Opens the archive at `path`, or creates it where there is none.
@@ -114,7 +118,7 @@ impl Archive {
         let config = options.clone().into_config()?;
         match Self::open(path, open) {
             Ok(archive) => {
-                archive.core.shared.directory.config.check_same(&config)?;
+                archive.writer.shared.directory.config.check_same(&config)?;
                 Ok(archive)
             }
             Err(Error::NotAnArchive { .. }) => Self::create_with(path, options, open),
@@ -129,23 +133,23 @@ impl Archive {
 
     /// What opening repaired: accessors that were missing or unreadable and were built again, by file name.
     pub fn repairs(&self) -> &[String] {
-        &self.core.repairs
+        &self.writer.recovered.repairs
     }
 
     /// What opening gave up of a damaged log; only with [`LogDamage::DropAfter`](crate::LogDamage::DropAfter).
     pub fn log_drop(&self) -> Option<&LogDrop> {
-        self.core.log_drop.as_ref()
+        self.writer.recovered.log_drop.as_ref()
     }
 
     /// Has work that starts by itself, which is to build the Merkle tree before the first block, tell `observer` how far it is.
     pub fn report_to(&self, observer: Arc<dyn Observer>) {
-        self.core.state.lock().observer = observer;
+        self.writer.set_observer(observer);
     }
 
     /// Whether writes are refused since a write or sync failed that leaves the disk in doubt. Reading goes on; opening the archive
     /// again, when the cause is gone, ends it. As long as this is `false`, what failed can be tried again.
     pub fn is_poisoned(&self) -> bool {
-        self.core.state.lock().is_poisoned()
+        self.writer.lock().is_poisoned()
     }
 
     /// Begins the block at `height`, which must be above the head.
@@ -153,8 +157,8 @@ impl Archive {
     /// # Errors
     /// [`Error::NotRising`]; [`Error::Poisoned`] after a failed write.
     pub fn begin(&self, height: BlockNumber) -> Result<BlockWriter<'_>, Error> {
-        self.core.check_rising(height)?;
-        Ok(BlockWriter::new(&self.core, height))
+        self.writer.check_rising(height)?;
+        Ok(BlockWriter::new(&self.writer, height))
     }
 
     /// Gathers a block that the archive may have already: [`BlockWriter::compare`] tells whether it is the same. To commit it,
@@ -177,7 +181,7 @@ impl Archive {
     /// # Ok::<(), icecore::Error>(())
     /// ```
     pub fn gather(&self, height: BlockNumber) -> BlockWriter<'_> {
-        BlockWriter::new(&self.core, height)
+        BlockWriter::new(&self.writer, height)
     }
 
     /// The state at the end of block `height`. See [`Reader::at`].
@@ -202,24 +206,24 @@ impl Archive {
 
     /// Makes everything committed durable, whatever the durability chosen.
     pub fn flush(&self) -> Result<(), Error> {
-        self.core.flush()
+        self.writer.flush()
     }
 
     /// Emits every step that is complete and has left the reorg window, and waits for it.
     pub fn emit(&self) -> Result<(), Error> {
-        self.core.attempt_emission(&self.core.begin_file_work(), &())
+        emit_ready(&self.writer, &self.writer.lock_maintenance(), &())
     }
 
     /// Brings the files to where background maintenance would bring them: emits what is ready, merges as the options of
     /// opening say, and reindexes by the archive's rule. For the end of a bulk load.
     pub fn maintain(&self, observer: &dyn Observer) -> Result<(), Error> {
-        self.core.maintain(observer)
+        background::maintain(&self.writer, observer)
     }
 
     /// Merges adjacent segments to aligned power-of-two step ranges until nothing is left to merge. Readers go on, and so do
     /// commits: steps that become ready are emitted in between. Returns the number of merges.
     pub fn merge(&self, options: &MergeOptions, observer: &dyn Observer) -> Result<u64, Error> {
-        self.core.merge_all(options, observer)
+        merge_all(&self.writer, options, observer)
     }
 
     /// Rebuilds pivot indexes and filters by `rule`, for unchanged `.kv` files. Readers go on.
@@ -229,7 +233,7 @@ impl Archive {
         domain: Option<&str>,
         observer: &dyn Observer,
     ) -> Result<Vec<ReindexPlan>, Error> {
-        self.core.reindex(rule, domain, observer)
+        reindex(&self.writer, rule, domain, observer)
     }
 
     /// What [`Archive::reindex`] would do.
@@ -239,17 +243,17 @@ impl Archive {
 
     /// The rule that shapes new segments and those that age.
     pub fn density_rule(&self) -> DensityRule {
-        self.core.state.lock().manifest.rule
+        self.writer.lock().manifest().rule
     }
 
     /// Forgets the versions that no block at or above `before` can see. The state at `before` stays whole.
     pub fn prune(&self, before: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
-        self.core.prune(before, observer)
+        prune(&self.writer, before, observer)
     }
 
     /// Forgets the blocks above `to`. Cheap for blocks that were not emitted; else the segments that have them are rewritten.
     pub fn unwind(&self, to: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
-        self.core.unwind(to, observer)
+        unwind(&self.writer, to, observer)
     }
 
     /// Makes a consistent copy of the archive at `copy`, while everything goes on. See [`Reader::checkpoint`].
@@ -265,9 +269,9 @@ impl Archive {
     /// this: its blocks stay in the log. Dropping an archive does the same in silence, and emits nothing.
     pub fn close(mut self) -> Result<(), Error> {
         self.background = None;
-        self.core.state.lock().check_poison()?;
-        let _ = self.core.attempt_emission(&self.core.begin_file_work(), &());
-        self.core.close()
+        self.writer.lock().check_poison()?;
+        let _ = emit_ready(&self.writer, &self.writer.lock_maintenance(), &());
+        self.writer.close()
     }
 }
 
@@ -275,13 +279,13 @@ impl Drop for Archive {
     fn drop(&mut self) {
         self.background = None;
         // An error has no caller here; whoever needs to know calls `close`. A poisoned archive has nothing to sync.
-        let _ = self.core.close();
+        let _ = self.writer.close();
     }
 }
 
 impl fmt::Debug for Archive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, head) = (&self.core.shared.directory.path, self.reader.head());
+        let (path, head) = (&self.writer.shared.directory.path, self.reader.head());
         f.debug_struct("Archive").field("path", path).field("head", &head).finish_non_exhaustive()
     }
 }

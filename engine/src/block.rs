@@ -10,9 +10,11 @@ use icecore_segments::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use crate::domain::DomainId;
 use crate::error::Error;
 use crate::handle::{AsDomain, id_for_keys};
+use crate::maintain::background::maintain_inline;
+use crate::maintain::backpressure::wait_for_files;
 use crate::wal::ChangeRef;
 use crate::write::compare::Comparison;
-use crate::write::writer::Core;
+use crate::write::writer::Writer;
 
 /// One change: ranges of the writer's byte arena.
 #[derive(Clone)]
@@ -24,15 +26,15 @@ struct Pending {
 
 /// The block being written. Dropping it without [`BlockWriter::commit`] leaves no trace.
 pub struct BlockWriter<'a> {
-    pub(crate) core: &'a Core,
+    pub(crate) writer: &'a Writer,
     height: BlockNumber,
     bytes: Vec<u8>,
     changes: Vec<Pending>,
 }
 
 impl<'a> BlockWriter<'a> {
-    pub(crate) fn new(core: &'a Core, height: BlockNumber) -> Self {
-        Self { core, height, bytes: Vec::new(), changes: Vec::new() }
+    pub(crate) fn new(writer: &'a Writer, height: BlockNumber) -> Self {
+        Self { writer, height, bytes: Vec::new(), changes: Vec::new() }
     }
 
     /// The height of the block.
@@ -59,7 +61,7 @@ impl<'a> BlockWriter<'a> {
         key: &[u8],
         value: Option<&[u8]>,
     ) -> Result<(), Error> {
-        let domain = id_for_keys(&self.core.shared.directory.config, domain, [key])?;
+        let domain = id_for_keys(&self.writer.shared.directory.config, domain, [key])?;
         check_len("key", key, KEY_LEN_MAX as u64)?;
         check_len("value", value.unwrap_or_default(), VALUE_LEN_MAX)?;
         let key = self.append(key);
@@ -94,9 +96,9 @@ impl<'a> BlockWriter<'a> {
     /// As [`Durability`](crate::Durability) says. In every mode the block survives the death of this process.
     pub fn commit(mut self) -> Result<Root, Error> {
         self.settle();
-        self.core.wait_for_files()?;
-        let root = self.core.commit(self.height, &self.changes_by_domain())?;
-        self.core.maintain_inline();
+        wait_for_files(self.writer)?;
+        let root = self.writer.commit(self.height, &self.changes_by_domain())?;
+        maintain_inline(self.writer);
         Ok(root)
     }
 
@@ -108,7 +110,7 @@ impl<'a> BlockWriter<'a> {
     /// where those find nothing, the segments of the block's step from front to back.
     pub fn compare(mut self) -> Result<Comparison, Error> {
         self.settle();
-        self.core.compare(self.height, &self.changes_by_domain())
+        self.writer.compare(self.height, &self.changes_by_domain())
     }
 
     /// Orders the changes by domain and key and keeps the last of each key.

@@ -150,12 +150,12 @@ impl Reader {
 
     /// The newest block.
     pub fn head(&self) -> Option<BlockNumber> {
-        self.shared.version().head
+        self.shared.read_state().head
     }
 
     /// The heights that can be read, both inside; `None` before the first block.
     pub fn range(&self) -> Option<(BlockNumber, BlockNumber)> {
-        self.shared.version().range()
+        self.shared.read_state().range()
     }
 
     /// The declared domains.
@@ -183,7 +183,7 @@ impl Reader {
     /// # Errors
     /// [`Error::OutOfRange`] above the head, below the first block, or below what prune kept.
     pub fn at(&self, height: BlockNumber) -> Result<View, Error> {
-        let version = self.shared.version();
+        let version = self.shared.read_state();
         version.check(height)?;
         Ok(View { shared: Arc::clone(&self.shared), version, at: height })
     }
@@ -193,7 +193,7 @@ impl Reader {
     /// # Errors
     /// [`Error::Empty`] before the first block.
     pub fn latest(&self) -> Result<View, Error> {
-        let version = self.shared.version();
+        let version = self.shared.read_state();
         version.check_head()?;
         let at = version.head.ok_or(Error::Empty)?;
         version.check(at)?;
@@ -210,7 +210,7 @@ impl Reader {
     /// # Errors
     /// [`Error::UnknownDomain`]; [`Error::KeyLength`]; damage of the log, which may have newer versions.
     pub fn history<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<History, Error> {
-        let version = self.shared.version();
+        let version = self.shared.read_state();
         version.check_head()?;
         let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
         let head = version.head;
@@ -227,7 +227,7 @@ impl Reader {
 
     /// The live segments, by domain and step.
     pub fn segments(&self) -> Vec<SegmentInfo> {
-        let version = self.shared.version();
+        let version = self.shared.read_state();
         let is_stale = self.shared.is_stale();
         let info = |segment| SegmentInfo::new(&self.shared.directory.config, segment, is_stale);
         version.all_segments().map(|segment| info(segment)).collect()
@@ -235,7 +235,7 @@ impl Reader {
 
     /// What the archive holds and what reads touched.
     pub fn stats(&self) -> Stats {
-        let version = self.shared.version();
+        let version = self.shared.read_state();
         let mut stats = Stats { head: version.head, first: version.first, ..Stats::default() };
         let nodes = self.shared.directory.config.nodes();
         let is_stale = self.shared.is_stale();

@@ -27,7 +27,7 @@ impl StepLen {
     }
 
     /// The first step that must stay in memory: every step before it is complete and has left the reorg window.
-    pub(crate) fn emission_border(self, head: BlockNumber, reorg_window: u64) -> Step {
+    pub(crate) fn emission_boundary(self, head: BlockNumber, reorg_window: u64) -> Step {
         Step(head.saturating_add(1).saturating_sub(reorg_window) / self.0)
     }
 }
@@ -39,10 +39,10 @@ mod tests {
     #[test]
     fn a_step_leaves_when_its_last_block_leaves_the_window() {
         let len = StepLen(NonZeroU64::new(10).unwrap());
-        for (head, window, border) in
+        for (head, window, boundary) in
             [(8, 0, 0), (9, 0, 1), (18, 0, 1), (19, 0, 2), (14, 5, 1), (13, 5, 0), (3, 9, 0)]
         {
-            assert_eq!(len.emission_border(head, window), Step(border), "head={head} window={window}");
+            assert_eq!(len.emission_boundary(head, window), Step(boundary), "head={head} window={window}");
         }
         assert_eq!(len.first_block(Step(2)), 20);
         assert_eq!(len.step_of(29), Step(2));

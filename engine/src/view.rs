@@ -16,7 +16,7 @@ use crate::merkle::prove::prove;
 use crate::read::entries::Entries;
 use crate::read::get::Origin;
 use crate::read::history::{Change, History};
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::read::scan::Scan;
 use crate::read::shared::Shared;
 
@@ -43,7 +43,7 @@ pub struct Lookup {
 #[derive(Clone)]
 pub struct View {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) version: Arc<Version>,
+    pub(crate) version: Arc<ReadState>,
     pub(crate) at: BlockNumber,
 }
 

@@ -1,7 +1,7 @@
 //! Sizes and times of proofs over a large tree, each checked by the unmodified `ics23` crate as well.
 //!
 //! ```text
-//! cargo run --release -p icecore-hot --example proofs -- [log2 keys]
+//! cargo run --release -p icecore-hot --features measure --example proofs -- [log2 keys]
 //! ```
 
 use std::collections::HashMap;

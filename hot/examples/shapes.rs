@@ -1,7 +1,7 @@
 //! Six operations over the radix shapes of the arena: the table by which the default shape was chosen.
 //!
 //! ```text
-//! cargo run --release -p icecore-hot --example shapes -- [log2 keys] [passes]
+//! cargo run --release -p icecore-hot --features measure --example shapes -- [log2 keys] [passes]
 //! ```
 //!
 //! Nanoseconds per key in one thread, the lowest of all passes; the shapes take turns in each pass, so that other

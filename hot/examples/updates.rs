@@ -1,7 +1,7 @@
 //! Updates per second of the tree, beside what the machine can do, in one run.
 //!
 //! ```text
-//! cargo run --release -p icecore-hot --example updates -- [log2 keys] [log2 batch] [threads] [name=value ..]
+//! cargo run --release -p icecore-hot --features measure --example updates -- [log2 keys] [log2 batch] [threads] [name=value ..]
 //! ```
 //!
 //! 85 % of a batch are new values of random keys, 10 % new keys, 5 % deletions. A key is 52 bytes in the domain

@@ -49,6 +49,7 @@
 #![deny(unsafe_code)]
 
 mod hash;
+#[cfg(any(test, feature = "measure"))]
 pub mod measure;
 mod memory;
 mod options;

@@ -53,6 +53,10 @@ const STOREYS: &[&str] = &[
     "block", "archive", "lib",
 ];
 
+/// Where a type has methods outside the folder that defines it, as (folder, type, reason).
+const METHODS_ELSEWHERE: &[(&str, &str, &str)] =
+    &[("engine/src/read", "LiveSegment", "the steps of a lookup inside one segment")];
+
 /// The files with unsafe code: the mapping, the arena, the lanes of each kind of CPU, and the residency check of the tools.
 const UNSAFE_FILES: &[&str] = &[
     "engine/src/storage/map.rs",
@@ -80,9 +84,14 @@ const DRAWERS: &[&str] = &["common", "helper", "helpers", "misc", "types", "util
 /// documents; the changelog speaks of what was.
 const RETIRED: &[(&str, &str)] = &[
     ("Changed", "DirtyKeys"),
+    ("Core", "Writer"),
     ("Crew", "WorkerPool"),
+    ("FileChange", "VersionEdit"),
     ("Levels", "DirtyNodes"),
+    ("Owner", "LeafPreimage"),
+    ("StepTable", "StepMemtable"),
     ("Tile", "BucketHasher"),
+    ("is_in_line", "matches_policy"),
     ("pace", "on_progress"),
     ("so-and-so", "a number, or nothing"),
 ];
@@ -488,6 +497,65 @@ fn no_files_name_each_other_in_a_circle() {
 }
 
 #[test]
+fn methods_stand_in_the_folder_of_their_type() {
+    let (mut broken, mut used) = (Vec::new(), BTreeSet::new());
+    for crate_folder in ["hot/src/", "segments/src/", "index/src/", "engine/src/"] {
+        let sources = repository().sources.iter().filter(|source| source.path.starts_with(crate_folder));
+        let mut defined: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+        for (source, (_, line)) in
+            sources.clone().flat_map(|source| source.shipped().map(move |line| (source, line)))
+        {
+            for at in
+                ["struct", "enum"].iter().flat_map(|word| words(&line.code, word).map(|at| at + word.len()))
+            {
+                defined.entry(first_word(&line.code[at..])).or_default().insert(folder_of(&source.path));
+            }
+        }
+        for source in sources {
+            let code: Vec<(usize, &str)> =
+                source.shipped().map(|(number, line)| (number, line.code.as_str())).collect();
+            for (at, (number, _)) in code.iter().enumerate().filter(|(_, (_, code))| code.starts_with("impl"))
+            {
+                let header: String = code[at..].iter().take(12).map(|(_, code)| format!("{code} ")).collect();
+                let Some(name) = inherent_type(&header) else { continue };
+                let folder = folder_of(&source.path);
+                if defined.get(&name).is_none_or(|folders| folders.contains(folder)) {
+                    continue;
+                }
+                if METHODS_ELSEWHERE.iter().any(|(place, of, _)| *place == folder && *of == name) {
+                    used.insert((folder, name));
+                } else {
+                    broken.push(format!("{}:{number}: impl {name}", source.path));
+                }
+            }
+        }
+    }
+    let unused =
+        METHODS_ELSEWHERE.iter().filter(|(place, of, _)| !used.contains(&(*place, (*of).to_owned())));
+    broken.extend(unused.map(|(place, of, _)| format!("{place}: no impl {of} any more")));
+    expect_none("methods stand in the folder that defines their type", &broken);
+}
+
+fn folder_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
+/// The type whose methods an `impl` block has; `None` for those of a trait.
+fn inherent_type(header: &str) -> Option<String> {
+    let header = header.strip_prefix("impl")?.split('{').next()?.replace("->", "");
+    let header = header.split(" where ").next()?.trim_start();
+    let mut depth = 0;
+    let generics = header.find(|c| {
+        depth += i32::from(c == '<') - i32::from(c == '>');
+        depth == 0
+    });
+    let path = if header.starts_with('<') { &header[generics? + 1..] } else { header };
+    let is_of_trait = words(path, "for").next().is_some();
+    let path = path.split('<').next()?;
+    (!is_of_trait).then(|| first_word(path.rsplit("::").next().unwrap_or(path)))
+}
+
+#[test]
 fn the_index_sees_the_vocabulary_of_segments_only() {
     let mut broken = Vec::new();
     for source in repository().sources.iter().filter(|source| source.path.starts_with("index/src/")) {
@@ -818,6 +886,11 @@ fn the_rules_see_what_they_should() {
     );
     assert_eq!(body_end(&lines, 1, lines[1].code.find("fn").unwrap()), Some(2));
     assert_eq!(group_heads("frame::{A, B}, step, page::Page};"), ["frame", "step", "page"]);
+    assert_eq!(
+        inherent_type("impl<'a, F: Fn(&A) -> B> read::View<'a, F> where F: Send {").as_deref(),
+        Some("View")
+    );
+    assert_eq!(inherent_type("impl<T> Drop for Held<T> {"), None);
     let folder = ["/", "work"].concat();
     assert!(names_folder(&format!("see {folder}/main"), &folder) && !names_folder("a/work b", &folder));
 }

@@ -6,10 +6,11 @@
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::maintain::emission;
 use crate::maintain::merge::SURPLUS_MAX;
 use crate::options::Maintenance;
 use crate::stats::MaintenanceTask;
-use crate::write::writer::{Core, State};
+use crate::write::writer::{Writer, WriterGuard};
 
 /// Complete steps that may wait for emission: so many of any size, and more while they are small together.
 const STEPS_MAX: u64 = 4;
@@ -48,78 +49,81 @@ const TOTAL_SURPLUS_MAX: usize = 4096;
 /// How often a commit looks again whether whoever changes files is done.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-impl Core {
-    /// Lets files catch up before the writer runs further ahead.
-    ///
-    /// # Errors
-    /// [`Error::HeldUp`] when emission lags and fails, so that waiting is no use.
-    pub(crate) fn wait_for_files(&self) -> Result<(), Error> {
-        let mut state = self.state.lock();
-        let attempts = state.emission_attempts;
-        loop {
-            if state.poison.is_some() || state.closing {
-                // The commit says so.
-                return Ok(());
+/// Lets files catch up before the writer runs further ahead.
+///
+/// # Errors
+/// [`Error::HeldUp`] when emission lags and fails, so that waiting is no use.
+pub(crate) fn wait_for_files(writer: &Writer) -> Result<(), Error> {
+    let mut guard = writer.lock();
+    let attempts = guard.emission_attempts();
+    loop {
+        if guard.is_poisoned() || guard.is_closing() {
+            // The commit says so.
+            return Ok(());
+        }
+        let emission_lags = waiting(writer, &guard).is_too_much();
+        if !emission_lags && !merging_lags(writer, &guard) {
+            return Ok(());
+        }
+        let failure = writer.shared.failures.get(MaintenanceTask::Emission);
+        if let Some(failure) = failure.filter(|_| emission_lags) {
+            if guard.emission_attempts() != attempts {
+                return Err(failure.refusal());
             }
-            let emission_lags = self.waiting(&state).is_too_much();
-            if !emission_lags && !self.merging_lags(&state) {
-                return Ok(());
+            guard.request_emission();
+        }
+        if writer.options.maintenance == Maintenance::Background {
+            guard.wait();
+        } else {
+            drop(guard);
+            let lock = writer.try_lock_maintenance();
+            if let Some(lock) = &lock {
+                // Recorded, and returned above.
+                let _ = emission::emit_ready(writer, lock, &());
             }
-            let failure = self.shared.failures.get(MaintenanceTask::Emission);
-            if let Some(failure) = failure.filter(|_| emission_lags) {
-                if state.emission_attempts != attempts {
-                    return Err(failure.refusal());
-                }
-                state.emission_wanted = true;
-                self.changed.notify_all();
-            }
-            if self.options.maintenance == Maintenance::Background {
-                self.changed.wait(&mut state);
-            } else {
-                drop(state);
-                let work = self.try_file_work();
-                if let Some(work) = &work {
-                    // Recorded, and returned above.
-                    let _ = self.attempt_emission(work, &());
-                }
-                state = self.state.lock();
-                if work.is_none() {
-                    self.changed.wait_for(&mut state, LOOK_AGAIN);
-                }
+            guard = writer.lock();
+            if lock.is_none() {
+                guard.wait_for(LOOK_AGAIN);
             }
         }
     }
+}
 
-    /// Whether steps wait that are emitted without anybody's asking.
-    pub(crate) fn has_steps_to_emit(&self, state: &State) -> bool {
-        self.waiting(state).is_worth_emitting()
-    }
+/// Whether emission should be tried now: there is something to emit, and it did not just fail.
+pub(crate) fn emission_is_due(writer: &Writer, guard: &WriterGuard<'_>) -> bool {
+    let failing = writer.shared.failures.get(MaintenanceTask::Emission).is_some();
+    (guard.is_emission_wanted() || !failing) && has_steps_to_emit(writer, guard)
+}
 
-    /// Whether so many segments wait for a merge that commits wait too.
-    pub(crate) fn merging_lags(&self, state: &State) -> bool {
-        self.options.maintenance == Maintenance::Background
-            && (state.merge_backlog > SURPLUS_MAX || state.total_backlog > TOTAL_SURPLUS_MAX)
-            && [MaintenanceTask::Emission, MaintenanceTask::Merge]
-                .into_iter()
-                .all(|task| self.shared.failures.get(task).is_none())
-    }
+/// Whether the steps that wait are worth an emission of their own.
+pub(crate) fn has_steps_to_emit(writer: &Writer, guard: &WriterGuard<'_>) -> bool {
+    waiting(writer, guard).is_worth_emitting()
+}
 
-    /// Whether this archive merges without being called to.
-    pub(crate) fn merges_by_itself(&self) -> bool {
-        self.options.maintenance != Maintenance::EmitOnly
-    }
+/// Whether enough segments wait for a merge that commits wait too.
+pub(crate) fn merging_lags(writer: &Writer, guard: &WriterGuard<'_>) -> bool {
+    writer.options.maintenance == Maintenance::Background
+        && (guard.merge_backlog() > SURPLUS_MAX || guard.total_backlog() > TOTAL_SURPLUS_MAX)
+        && [MaintenanceTask::Emission, MaintenanceTask::Merge]
+            .into_iter()
+            .all(|task| writer.shared.failures.get(task).is_none())
+}
 
-    fn waiting(&self, state: &State) -> Waiting {
-        let config = &self.shared.directory.config;
-        let version = self.version();
-        let Some(head) = version.head else { return Waiting::default() };
-        let border = config.step_len.emission_border(head, config.reorg_window);
-        let waiting = |step| step >= state.manifest.emitted_to && step < border;
-        let waiting = version.tables.iter().filter(|table| waiting(table.step()));
-        waiting.fold(Waiting::default(), |sum, table| Waiting {
-            steps: sum.steps + 1,
-            blocks: sum.blocks + table.blocks(),
-            bytes: sum.bytes + table.bytes(),
-        })
-    }
+/// Whether this archive merges without being called to.
+pub(crate) fn merges_by_itself(writer: &Writer) -> bool {
+    writer.options.maintenance != Maintenance::EmitOnly
+}
+
+fn waiting(writer: &Writer, guard: &WriterGuard<'_>) -> Waiting {
+    let config = &writer.shared.directory.config;
+    let version = writer.read_state();
+    let Some(head) = version.head else { return Waiting::default() };
+    let boundary = config.step_len.emission_boundary(head, config.reorg_window);
+    let waiting = |step| step >= guard.manifest().emitted_to && step < boundary;
+    let waiting = version.tables.iter().filter(|table| waiting(table.step()));
+    waiting.fold(Waiting::default(), |sum, table| Waiting {
+        steps: sum.steps + 1,
+        blocks: sum.blocks + table.blocks(),
+        bytes: sum.bytes + table.bytes(),
+    })
 }

@@ -234,7 +234,7 @@ impl Checkpoint<'_> {
         self.storage.sync_dir(self.copy.parent().unwrap_or(Path::new("")))?;
         self.observer.end();
         let copy = Shared::open(self.storage, self.copy)?;
-        let mut report = CheckpointReport { range: copy.version().range(), ..CheckpointReport::default() };
+        let mut report = CheckpointReport { range: copy.read_state().range(), ..CheckpointReport::default() };
         let files = self.files.values().map(|(summary, is_link)| (summary.len, *is_link));
         for (len, is_link) in files.chain(self.log.values().copied()).chain([(self.log_last.1, false)]) {
             let (files, bytes) = if is_link {
@@ -272,7 +272,7 @@ impl Checkpoint<'_> {
             manifest.config.log_file(manifest.wal_last),
             end,
         )?
-        .settle()?;
+        .sync_marker()?;
         Ok(end.records_end)
     }
 }

@@ -12,30 +12,31 @@ use icecore_segments::{Entry, Value};
 
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::maintain::file_work::FileWork;
 use crate::memtable::node_key::NodeVersion;
 use crate::memtable::node_table::in_order;
-use crate::memtable::step_table::StepTable;
+use crate::memtable::step_memtable::StepMemtable;
 use crate::progress::Observer;
 use crate::segment::live::LiveSegment;
 use crate::segment::writer::SegmentOutput;
-use crate::write::writer::{Core, FileChange};
+use crate::stats::MaintenanceTask;
+use crate::write::version_edit::VersionEdit;
+use crate::write::writer::{MaintenanceGuard, Writer};
 
 /// Steps that become one segment per domain.
 struct Batch {
     steps: StepRange,
-    tables: Vec<Arc<StepTable>>,
+    tables: Vec<Arc<StepMemtable>>,
 }
 
 /// Small steps go together, so that what a manifest and its syncs cost is shared: up to this many bytes of keys and values.
 const BATCH_BYTES_MAX: u64 = 16 << 20;
 
 /// The batches that the next manifest publishes: all of a run of small steps, or one large step. `ready` is not empty.
-fn batches(ready: &[Arc<StepTable>], border: Step, span_max: u64) -> Vec<Batch> {
+fn batches(ready: &[Arc<StepMemtable>], boundary: Step, span_max: u64) -> Vec<Batch> {
     let mut batches = Vec::new();
     let (mut at, mut bytes) = (0, 0);
     while at < ready.len() {
-        let batch = widest(&ready[at..], border, span_max);
+        let batch = widest(&ready[at..], boundary, span_max);
         bytes += batch.tables.iter().map(|table| table.bytes()).sum::<u64>();
         if bytes > BATCH_BYTES_MAX && !batches.is_empty() {
             break;
@@ -47,7 +48,7 @@ fn batches(ready: &[Arc<StepTable>], border: Step, span_max: u64) -> Vec<Batch> 
 }
 
 /// The smallest aligned range with as many of the first tables as fit in one.
-fn widest(ready: &[Arc<StepTable>], border: Step, span_max: u64) -> Batch {
+fn widest(ready: &[Arc<StepMemtable>], border: Step, span_max: u64) -> Batch {
     let first = ready[0].step();
     let mut batch = Batch { steps: StepRange::single(first), tables: vec![Arc::clone(&ready[0])] };
     let mut span = 2u64;
@@ -67,112 +68,119 @@ fn widest(ready: &[Arc<StepTable>], border: Step, span_max: u64) -> Batch {
     batch
 }
 
-impl Core {
-    /// Emits every step that is ready now, oldest first.
-    pub(crate) fn emit_ready(&self, _: &FileWork<'_>, observer: &dyn Observer) -> Result<(), Error> {
-        let config = &self.shared.directory.config;
-        let Some(head) = self.version().head else { return Ok(()) };
-        let border = config.step_len.emission_border(head, config.reorg_window);
-        loop {
-            let version = self.version();
-            let ready = version.tables.partition_point(|table| table.step() < border);
-            if ready == 0 {
-                return Ok(());
-            }
-            if config.snapshots.is_some() {
-                // After opening, the tables have no nodes yet.
-                let mut state = self.state.lock();
-                state.check_poison()?;
-                self.ensure_tree(&mut state)?;
-            }
-            self.emit(&batches(&version.tables[..ready], border, self.options.merge_span_max), observer)?;
-        }
-    }
+/// Emits every step that is ready now, oldest first, and records how that went. Who waits for an emission looks again.
+pub(crate) fn emit_ready(
+    writer: &Writer,
+    _: &MaintenanceGuard<'_>,
+    observer: &dyn Observer,
+) -> Result<(), Error> {
+    let emitted = writer.recorded(MaintenanceTask::Emission, emit_all(writer, observer));
+    writer.lock().end_emission_attempt();
+    emitted
+}
 
-    fn emit(&self, batches: &[Batch], observer: &dyn Observer) -> Result<(), Error> {
-        let config = &self.shared.directory.config;
-        let mut change = FileChange::default();
-        for batch in batches {
-            observer.begin(&format!("emit step {}", batch.steps), None);
-            for domain in (0..config.domains.len()).map(|index| DomainId(index as u16)) {
-                change.added.extend(self.emit_domain(batch, domain, observer)?.map(Arc::new));
-            }
-            observer.end();
+fn emit_all(writer: &Writer, observer: &dyn Observer) -> Result<(), Error> {
+    let config = &writer.shared.directory.config;
+    let Some(head) = writer.read_state().head else { return Ok(()) };
+    let boundary = config.step_len.emission_boundary(head, config.reorg_window);
+    loop {
+        let version = writer.read_state();
+        let ready = version.tables.partition_point(|table| table.step() < boundary);
+        if ready == 0 {
+            return Ok(());
         }
-        let last = batches.iter().flat_map(|batch| &batch.tables).next_back().expect("a step is ready");
-        let emitted_to = batches.last().expect("a step is ready").steps.to();
-        let mut state = self.state.lock();
-        // The block that let the step go must be there as long as the emission is: else, after a power loss, the next one could
-        // come into a step that is in segments.
-        state.check_poison()?;
-        let synced = state.log.sync();
-        state.poisoned(synced)?;
-        let first_live = state.log.first_needed(emitted_to);
-        let first_block = self.version().first;
-        self.publish(&mut state, change, |manifest, version| {
-            manifest.emitted_to = emitted_to;
-            manifest.emitted_head = last.last_height().or(manifest.emitted_head);
-            manifest.first_block = manifest.first_block.or(first_block);
-            manifest.wal_first = first_live;
-            version.emitted_head = manifest.emitted_head;
-            version.tables.retain(|kept| kept.step() >= emitted_to);
-        })?;
-        let trimmed = state.log.trim(first_live);
-        state.poisoned(trimmed)
+        if config.snapshots.is_some() {
+            // After opening, the tables have no nodes yet.
+            writer.lock_unpoisoned()?.tree()?;
+        }
+        emit(writer, &batches(&version.tables[..ready], boundary, writer.options.merge_span_max), observer)?;
     }
+}
 
-    fn emit_domain(
-        &self,
-        batch: &Batch,
-        domain: DomainId,
-        observer: &dyn Observer,
-    ) -> Result<Option<LiveSegment>, Error> {
-        if self.shared.directory.config.nodes() == Some(domain) {
-            let runs: Vec<_> = batch.tables.iter().flat_map(|table| table.nodes().runs()).collect();
-            let versions = in_order(&runs);
-            let keys: Vec<&[&NodeVersion]> = versions.chunk_by(|a, b| a.key == b.key).collect();
-            let entries = keys.iter().flat_map(|versions| versions.iter().rev()).map(|version| Entry {
-                key: version.key.as_bytes(),
-                block: version.block,
-                value: value(version.value.as_bytes()),
-            });
-            return self.emit_entries(batch.steps, domain, keys.len() as u64, entries, observer);
+fn emit(writer: &Writer, batches: &[Batch], observer: &dyn Observer) -> Result<(), Error> {
+    let config = &writer.shared.directory.config;
+    let mut edit = VersionEdit::default();
+    for batch in batches {
+        observer.begin(&format!("emit step {}", batch.steps), None);
+        for domain in (0..config.domains.len()).map(|index| DomainId(index as u16)) {
+            edit.added.extend(emit_domain(writer, batch, domain, observer)?.map(Arc::new));
         }
-        let tables: Vec<_> = batch.tables.iter().map(|table| table.keys(domain)).collect();
-        // Stable, so that of a key the versions of the newest step come first.
-        let mut keys: Vec<_> = tables.iter().rev().flat_map(|keys| keys.iter()).collect();
-        keys.sort_by_key(|(key, _)| *key);
-        let distinct = keys.chunk_by(|(a, _), (b, _)| a == b).count() as u64;
-        let entries = keys.iter().flat_map(|(key, versions)| {
-            versions.iter().rev().map(|(block, bytes)| Entry {
-                key,
-                block: *block,
-                value: value(bytes.as_deref()),
-            })
+        observer.end();
+    }
+    let last = batches.iter().flat_map(|batch| &batch.tables).next_back().expect("a step is ready");
+    let emitted_to = batches.last().expect("a step is ready").steps.to();
+    let mut guard = writer.lock_unpoisoned()?;
+    // The block that let the step go must be there as long as the emission is (E6): else, after a power loss, the next one
+    // could come into a step that is in segments.
+    guard.sync_log()?;
+    let first_live = guard.first_log_file_needed(emitted_to);
+    let first_block = writer.read_state().first;
+    guard.publish(edit, |manifest, version| {
+        manifest.emitted_to = emitted_to;
+        manifest.emitted_head = last.last_height().or(manifest.emitted_head);
+        manifest.first_block = manifest.first_block.or(first_block);
+        manifest.wal_first = first_live;
+        version.emitted_head = manifest.emitted_head;
+        version.tables.retain(|kept| kept.step() >= emitted_to);
+    })
+}
+
+fn emit_domain(
+    writer: &Writer,
+    batch: &Batch,
+    domain: DomainId,
+    observer: &dyn Observer,
+) -> Result<Option<LiveSegment>, Error> {
+    if writer.shared.directory.config.nodes() == Some(domain) {
+        let runs: Vec<_> = batch.tables.iter().flat_map(|table| table.nodes().runs()).collect();
+        let versions = in_order(&runs);
+        let keys: Vec<&[&NodeVersion]> = versions.chunk_by(|a, b| a.key == b.key).collect();
+        let entries = keys.iter().flat_map(|versions| versions.iter().rev()).map(|version| Entry {
+            key: version.key.as_bytes(),
+            block: version.block,
+            value: value(version.value.as_bytes()),
         });
-        self.emit_entries(batch.steps, domain, distinct, entries, observer)
+        return emit_entries(writer, batch.steps, domain, keys.len() as u64, entries, observer);
     }
+    let tables: Vec<_> = batch.tables.iter().map(|table| table.keys(domain)).collect();
+    // Stable, so that of a key the versions of the newest step come first.
+    let mut keys: Vec<_> = tables.iter().rev().flat_map(|keys| keys.iter()).collect();
+    keys.sort_by_key(|(key, _)| *key);
+    let distinct = keys.chunk_by(|(a, _), (b, _)| a == b).count() as u64;
+    let entries = keys.iter().flat_map(|(key, versions)| {
+        versions.iter().rev().map(|(block, bytes)| Entry {
+            key,
+            block: *block,
+            value: value(bytes.as_deref()),
+        })
+    });
+    emit_entries(writer, batch.steps, domain, distinct, entries, observer)
+}
 
-    fn emit_entries<'e>(
-        &self,
-        steps: StepRange,
-        domain: DomainId,
-        keys: u64,
-        entries: impl Iterator<Item = Entry<'e>>,
-        observer: &dyn Observer,
-    ) -> Result<Option<LiveSegment>, Error> {
-        if keys == 0 {
-            return Ok(None);
-        }
-        let directory = &self.shared.directory;
-        let shape = self.shape_of_new(domain, steps, keys)?;
-        let mut output = SegmentOutput::create(directory, domain, steps, shape, keys)?;
-        for entry in entries {
-            output.push(entry)?;
-            observer.advance(1);
-        }
-        output.finish()?.map(|record| LiveSegment::open_new(directory, record)).transpose()
+fn emit_entries<'e>(
+    writer: &Writer,
+    steps: StepRange,
+    domain: DomainId,
+    keys: u64,
+    entries: impl Iterator<Item = Entry<'e>>,
+    observer: &dyn Observer,
+) -> Result<Option<LiveSegment>, Error> {
+    if keys == 0 {
+        return Ok(None);
     }
+    let directory = &writer.shared.directory;
+    let options = writer.options_of_new(domain, steps, keys)?;
+    let mut output = SegmentOutput::create(directory, domain, steps, options, keys)?;
+    let (first, last) = directory.config.step_len.blocks(steps);
+    for entry in entries {
+        debug_assert!(
+            first <= entry.block && entry.block <= last,
+            "E3: a segment has the versions of its steps"
+        );
+        output.push(entry)?;
+        observer.advance(1);
+    }
+    output.finish()?.map(|record| LiveSegment::open_new(directory, record)).transpose()
 }
 
 fn value(bytes: Option<&[u8]>) -> Value<'_> {

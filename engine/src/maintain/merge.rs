@@ -12,9 +12,10 @@ use crate::progress::Observer;
 use crate::segment::live::{LiveSegment, entries_of};
 use crate::segment::merge_plan::{Bounds, Planned, pieces, plan};
 use crate::segment::rewrite::rewrite;
-use crate::write::writer::{Core, FileChange};
+use crate::write::version_edit::VersionEdit;
+use crate::write::writer::Writer;
 
-/// Segments of one domain that merging would do away with, before commits wait for it.
+/// Segments of one domain that merging would remove, before commits wait for it.
 pub(crate) const SURPLUS_MAX: usize = 24;
 
 /// What to merge on demand: by default all domains, to segments of any span.
@@ -56,16 +57,20 @@ pub(crate) struct Merge {
     inputs: Vec<Arc<LiveSegment>>,
 }
 
-impl Core {
+impl Merge {
     /// The next merge, if there is one to do.
     ///
     /// # Errors
     /// [`Error::NoRoom`] when nothing but merges is left that the file system has no room for.
-    pub(crate) fn next_merge(&self, only: Option<DomainId>, span_max: u64) -> Result<Option<Merge>, Error> {
-        let directory = &self.shared.directory;
+    pub(crate) fn next(
+        writer: &Writer,
+        only: Option<DomainId>,
+        span_max: u64,
+    ) -> Result<Option<Self>, Error> {
+        let directory = &writer.shared.directory;
         let free = directory.storage.free_space(&directory.path)?;
-        let version = self.version();
-        let bounds = self.state.lock().merge_bounds(span_max);
+        let version = writer.read_state();
+        let bounds = writer.lock().merge_bounds(span_max);
         let mut next: Option<(DomainId, Planned)> = None;
         let mut left_out = None;
         for (domain, segments) in (0..).map(DomainId).zip(version.segments.iter()) {
@@ -86,7 +91,7 @@ impl Core {
             (Some((domain, Planned { range, .. })), _) => {
                 let inside = |segment: &&Arc<LiveSegment>| range.covers(segment.record.steps);
                 let inputs = version.domain(domain).iter().filter(inside).cloned().collect();
-                Ok(Some(Merge { domain, range, inputs }))
+                Ok(Some(Self { domain, range, inputs }))
             }
             (None, Some((domain, planned))) => Err(Error::NoRoom {
                 task: format!("merge {}.{}", directory.config.name(domain), planned.range),
@@ -98,36 +103,38 @@ impl Core {
         }
     }
 
-    /// Does a merge and publishes it; `false` when `goes_on`, which is called every few milliseconds, said that something
-    /// is more urgent.
-    pub(crate) fn merge(
-        &self,
-        merge: Merge,
+    /// Does it and publishes the result; `false` when `emit_pending`, which is called every few milliseconds, said that
+    /// something is more urgent.
+    pub(crate) fn run(
+        self,
+        writer: &Writer,
         observer: &dyn Observer,
-        mut goes_on: impl FnMut() -> Result<bool, Error>,
+        mut emit_pending: impl FnMut() -> Result<bool, Error>,
     ) -> Result<bool, Error> {
-        let Merge { domain, range, inputs } = merge;
-        let directory = &self.shared.directory;
+        let Self { domain, range, inputs } = self;
+        let is_aligned = range.span().is_power_of_two() && range.from().0.is_multiple_of(range.span());
+        assert!(is_aligned, "E5: a merge covers an aligned power-of-two range");
+        let directory = &writer.shared.directory;
         let entries = entries_of(&inputs)?;
         let name = directory.config.name(domain);
         observer.begin(&format!("merge {name}.{range}"), Some(entries));
-        let shape = self.shape_of_new(domain, range, entries)?;
+        let options = writer.options_of_new(domain, range, entries)?;
         let mut is_stopped = false;
         let on_progress = |entries| {
             observer.advance(entries);
-            is_stopped = !goes_on()?;
+            is_stopped = !emit_pending()?;
             Ok(!is_stopped)
         };
         let views = inputs.iter().map(|input| &**input);
-        let record = rewrite(directory, domain, views, range, shape, on_progress, |_| true)?;
+        let record = rewrite(directory, domain, views, range, options, on_progress, |_| true)?;
         observer.end();
         if is_stopped {
             return Ok(false);
         }
         let added = record.map(|record| LiveSegment::open_new(directory, record)).transpose()?;
-        let change =
-            FileChange { removed: inputs, added: added.into_iter().map(Arc::new).collect(), log: None };
-        self.publish(&mut self.state.lock(), change, |_, _| {})?;
+        let edit =
+            VersionEdit { removed: inputs, added: added.into_iter().map(Arc::new).collect(), log: None };
+        writer.lock().publish(edit, |_, _| {})?;
         Ok(true)
     }
 }

@@ -10,7 +10,7 @@ use crate::maintain::merge::MergeOptions;
 use crate::maintain::prune::{Visible, reaching};
 use crate::maintain::reindex::{ReindexPlan, ReindexRule, plan_jobs};
 use crate::manifest::Manifest;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::read::shared::Shared;
 use crate::segment::live::{LiveSegment, entries_of};
 use crate::segment::merge_plan::{Bounds, Piece, pieces, plan};
@@ -82,7 +82,7 @@ pub struct UnwindPlan {
 
 /// What [`Archive::merge`](crate::Archive::merge) would do now.
 pub(crate) fn plan_merge(shared: &Shared, options: &MergeOptions) -> Result<MergePlan, Error> {
-    let (version, directory) = (shared.version(), &shared.directory);
+    let (version, directory) = (shared.read_state(), &shared.directory);
     version.check_head()?;
     let only = options.domain.as_deref().map(|name| directory.config.domain(name)).transpose()?;
     let emitted_to = manifest(shared)?.emitted_to;
@@ -120,7 +120,7 @@ pub(crate) fn plan_merge(shared: &Shared, options: &MergeOptions) -> Result<Merg
 
 /// What [`Archive::prune`](crate::Archive::prune) would do now.
 pub(crate) fn plan_prune(shared: &Shared, before: BlockNumber) -> Result<PrunePlan, Error> {
-    let (version, directory) = (shared.version(), &shared.directory);
+    let (version, directory) = (shared.read_state(), &shared.directory);
     version.check_head()?;
     version.check(before)?;
     let (floor, _) = version.newest_root(before)?;
@@ -159,7 +159,7 @@ pub(crate) fn plan_prune(shared: &Shared, before: BlockNumber) -> Result<PrunePl
 
 /// What [`Archive::unwind`](crate::Archive::unwind) would do now.
 pub(crate) fn plan_unwind(shared: &Shared, to: BlockNumber) -> Result<UnwindPlan, Error> {
-    let (version, directory) = (shared.version(), &shared.directory);
+    let (version, directory) = (shared.read_state(), &shared.directory);
     version.check_head()?;
     version.check(to)?;
     let (to, _) = version.newest_root(to)?;
@@ -176,9 +176,9 @@ pub(crate) fn plan_unwind(shared: &Shared, to: BlockNumber) -> Result<UnwindPlan
     if plan.emitted_blocks_dropped == 0 {
         return Ok(plan);
     }
-    let border = directory.config.step_len.step_of(to);
-    for segment in version.all_segments().filter(|segment| segment.record.steps.to() > border) {
-        match StepRange::new(segment.record.steps.from(), border) {
+    let boundary = directory.config.step_len.step_of(to);
+    for segment in version.all_segments().filter(|segment| segment.record.steps.to() > boundary) {
+        match StepRange::new(segment.record.steps.from(), boundary) {
             Some(steps) => plan.rewrites.push(rewrite_plan(directory, steps, &[Arc::clone(segment)])?),
             None => plan.segments_dropped.push(segment.record.stem(&directory.config)),
         }
@@ -192,7 +192,7 @@ pub(crate) fn plan_reindex(
     rule: ReindexRule,
     domain: Option<&str>,
 ) -> Result<Vec<ReindexPlan>, Error> {
-    let version = shared.version();
+    let version = shared.read_state();
     version.check_head()?;
     plan_jobs(&shared.directory, &version, manifest(shared)?.rule, rule, domain)
 }
@@ -202,7 +202,7 @@ fn manifest(shared: &Shared) -> Result<Manifest, Error> {
     Manifest::load(&*directory.storage, &directory.path)
 }
 
-fn domains(version: &Version) -> impl Iterator<Item = DomainId> {
+fn domains(version: &ReadState) -> impl Iterator<Item = DomainId> {
     (0..version.segments.len()).map(|index| DomainId(index as u16))
 }
 

@@ -14,139 +14,130 @@ use crate::error::Error;
 use crate::maintain::file_work::FileWork;
 use crate::manifest::SegmentRecord;
 use crate::progress::Observer;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::segment::live::{LiveSegment, entries_of};
 use crate::segment::rewrite::{for_each_entry, rewrite};
-use crate::write::writer::{Core, FileChange};
+use crate::write::version_edit::VersionEdit;
+use crate::write::writer::Writer;
 
-impl Core {
-    /// Forgets what only blocks below `before` could see. The newest block at or below `before` becomes the lowest that is
-    /// answered, the *floor*.
-    ///
-    /// The first manifest moves the floor and drops, without writing any, the segments that nothing needs. Then one domain
-    /// after the other is rewritten, the smallest first, segment by segment with a manifest for each: space is freed as the work
-    /// goes, what was freed stays freed when it stops, and the room it needs is that of the largest segment. On a full disk it
-    /// begins with the reserve.
-    ///
-    /// # Cost
-    /// Each segment is read together with the newer ones that reach below the floor.
-    ///
-    /// # Errors
-    /// [`Error::OutOfRange`] for a height above the head or below the range.
-    pub(crate) fn prune(&self, before: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
-        let work = self.begin_file_work();
-        let _reserve = self.shared.directory.draw_on_reserve()?;
-        let Some(kept) = self.move_floor(before)? else { return Ok(()) };
-        self.smallest_first(kept)
-            .into_iter()
-            .try_for_each(|domain| self.prune_domain(&work, domain, kept, observer))
-    }
-
-    /// Makes the newest block at or below `before` the lowest that is answered, and drops the segments of roots below it.
-    /// Returns the block below which versions may go. Holds no version when it returns, so the files are gone.
-    fn move_floor(&self, before: BlockNumber) -> Result<Option<BlockNumber>, Error> {
-        let version = self.version();
-        version.check(before)?;
-        // Between two blocks the state is that of the lower one, whose root must stay.
-        let (floor, _) = version.newest_root(before)?;
-        let kept = version.floor_kept(&self.shared.directory.config, floor)?;
-        self.drop_below(&version, floor, kept)?;
-        Ok(kept)
-    }
-
-    /// The domains by the bytes that pruning them reads.
-    fn smallest_first(&self, floor: BlockNumber) -> Vec<DomainId> {
-        let version = self.version();
-        let mut domains: Vec<_> = (0..version.segments.len()).map(|index| DomainId(index as u16)).collect();
-        domains.sort_by_key(|domain| {
-            let reaching = reaching(&version, *domain, floor);
-            reaching.iter().map(|segment| segment.record.kv.summary.len).sum::<u64>()
-        });
-        domains
-    }
-
-    fn drop_below(
-        &self,
-        version: &Version,
-        floor: BlockNumber,
-        kept: Option<BlockNumber>,
-    ) -> Result<(), Error> {
-        let mut change = FileChange::default();
-        let is_below = |segment: &&Arc<LiveSegment>| kept.is_some_and(|kept| segment.blocks.1 < kept);
-        change.removed = version.domain(DomainId::ROOTS).iter().filter(is_below).cloned().collect();
-        let mut state = self.state.lock();
-        // With the new manifest the roots below the floor are gone, so the block there must be durable, and readers must
-        // know that it is.
-        let settled = state.log.settle();
-        state.poisoned(settled)?;
-        self.publish(&mut state, change, |manifest, next| {
-            manifest.pruned_before = manifest.pruned_before.max(floor);
-            next.first = next.first.max(Some(floor));
-        })
-    }
-
-    fn prune_domain(
-        &self,
-        work: &FileWork<'_>,
-        domain: DomainId,
-        floor: BlockNumber,
-        observer: &dyn Observer,
-    ) -> Result<(), Error> {
-        let mut reaching = reaching(&self.version(), domain, floor);
-        let _long = work.begin_long();
-        // The oldest first: a deletion may go when no older version is left that it hides.
-        while !reaching.is_empty() {
-            self.prune_segment(work, &reaching, floor, observer)?;
-            // Its files go with it.
-            reaching.remove(0);
-        }
-        Ok(())
-    }
-
-    /// Rewrites the first of the segments that reach below the floor without what the later ones hide; drops it where nothing
-    /// is left of it, and leaves it alone where nothing would go.
-    fn prune_segment(
-        &self,
-        work: &FileWork<'_>,
-        reaching: &[Arc<LiveSegment>],
-        floor: BlockNumber,
-        observer: &dyn Observer,
-    ) -> Result<(), Error> {
-        let (directory, segment) = (&self.shared.directory, &reaching[0]);
-        let inputs = || reaching.iter().map(|segment| &**segment);
-        let mut visible = Visible::new(segment.record.domain, floor);
-        let mut is_shrunk = false;
-        for_each_entry(directory, inputs(), |entry| {
-            is_shrunk = !visible.keeps(entry) && segment.has(entry);
-            Ok(!is_shrunk)
-        })?;
-        if !is_shrunk {
-            return Ok(());
-        }
-        let SegmentRecord { domain, steps, .. } = segment.record;
-        let name = segment.record.stem(&directory.config);
-        observer.begin(&format!("prune {name}"), Some(entries_of(reaching)?));
-        let shape = self.shape_of_new(domain, steps, segment.summary()?.entries)?;
-        let mut visible = Visible::new(domain, floor);
-        let keep = |entry: &Entry<'_>| visible.keeps(entry) && segment.has(entry);
-        let record = rewrite(directory, domain, inputs(), steps, shape, work.on_progress(observer), keep)?;
-        observer.end();
-        let added = record.map(|record| LiveSegment::open_new(directory, record)).transpose()?;
-        let added = added.into_iter().map(Arc::new).collect();
-        let change = FileChange { removed: vec![Arc::clone(segment)], added, log: None };
-        self.publish(&mut self.state.lock(), change, |_, _| {})
-    }
+/// Forgets what only blocks below `before` could see. The newest block at or below `before` becomes the lowest that is
+/// answered, the *floor*.
+///
+/// The first manifest moves the floor and drops, without writing any, the segments that nothing needs. Then one domain
+/// after the other is rewritten, the smallest first, segment by segment with a manifest for each: space is freed as the work
+/// goes, what was freed stays freed when it stops, and the room it needs is that of the largest segment. On a full disk it
+/// begins with the reserve.
+///
+/// # Cost
+/// Each segment is read together with the newer ones that reach below the floor.
+///
+/// # Errors
+/// [`Error::OutOfRange`] for a height above the head or below the range.
+pub(crate) fn prune(writer: &Writer, before: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
+    let work = FileWork::begin(writer);
+    let _reserve = writer.shared.directory.draw_on_reserve()?;
+    let Some(kept) = move_floor(writer, before)? else { return Ok(()) };
+    smallest_first(writer, kept)
+        .into_iter()
+        .try_for_each(|domain| prune_domain(writer, &work, domain, kept, observer))
 }
 
-impl LiveSegment {
-    /// Whether an entry of a pass over several segments of one domain is of this one: their steps do not overlap.
-    pub(crate) fn has(&self, entry: &Entry<'_>) -> bool {
-        self.blocks.0 <= entry.block && entry.block <= self.blocks.1
+/// Makes the newest block at or below `before` the lowest that is answered, and drops the segments of roots below it.
+/// Returns the block below which versions may go. Holds no version when it returns, so the files are gone.
+fn move_floor(writer: &Writer, before: BlockNumber) -> Result<Option<BlockNumber>, Error> {
+    let version = writer.read_state();
+    version.check(before)?;
+    // Between two blocks the state is that of the lower one, whose root must stay.
+    let (floor, _) = version.newest_root(before)?;
+    let kept = version.floor_kept(&writer.shared.directory.config, floor)?;
+    drop_below(writer, &version, floor, kept)?;
+    Ok(kept)
+}
+
+/// The domains by the bytes that pruning them reads.
+fn smallest_first(writer: &Writer, floor: BlockNumber) -> Vec<DomainId> {
+    let version = writer.read_state();
+    let mut domains: Vec<_> = (0..version.segments.len()).map(|index| DomainId(index as u16)).collect();
+    domains.sort_by_key(|domain| {
+        let reaching = reaching(&version, *domain, floor);
+        reaching.iter().map(|segment| segment.record.kv.summary.len).sum::<u64>()
+    });
+    domains
+}
+
+fn drop_below(
+    writer: &Writer,
+    version: &ReadState,
+    floor: BlockNumber,
+    kept: Option<BlockNumber>,
+) -> Result<(), Error> {
+    let mut edit = VersionEdit::default();
+    let is_below = |segment: &&Arc<LiveSegment>| kept.is_some_and(|kept| segment.blocks.1 < kept);
+    edit.removed = version.domain(DomainId::ROOTS).iter().filter(is_below).cloned().collect();
+    let mut guard = writer.lock();
+    // With the new manifest the roots below the floor are gone, so the block there must be durable, and readers must
+    // know that it is.
+    guard.sync_log_marker()?;
+    guard.publish(edit, |manifest, next| {
+        manifest.pruned_before = manifest.pruned_before.max(floor);
+        next.first = next.first.max(Some(floor));
+    })
+}
+
+fn prune_domain(
+    writer: &Writer,
+    work: &FileWork<'_>,
+    domain: DomainId,
+    floor: BlockNumber,
+    observer: &dyn Observer,
+) -> Result<(), Error> {
+    let mut reaching = reaching(&writer.read_state(), domain, floor);
+    let _long = work.begin_long();
+    // The oldest first: a deletion may go when no older version is left that it hides.
+    while !reaching.is_empty() {
+        prune_segment(writer, work, &reaching, floor, observer)?;
+        // Its files go with it.
+        reaching.remove(0);
     }
+    Ok(())
+}
+
+/// Rewrites the first of the segments that reach below the floor without what the later ones hide; drops it where nothing
+/// is left of it, and leaves it alone where nothing would go.
+fn prune_segment(
+    writer: &Writer,
+    work: &FileWork<'_>,
+    reaching: &[Arc<LiveSegment>],
+    floor: BlockNumber,
+    observer: &dyn Observer,
+) -> Result<(), Error> {
+    let (directory, segment) = (&writer.shared.directory, &reaching[0]);
+    let inputs = || reaching.iter().map(|segment| &**segment);
+    let mut visible = Visible::new(segment.record.domain, floor);
+    let mut is_shrunk = false;
+    for_each_entry(directory, inputs(), |entry| {
+        is_shrunk = !visible.keeps(entry) && segment.has(entry);
+        Ok(!is_shrunk)
+    })?;
+    if !is_shrunk {
+        return Ok(());
+    }
+    let SegmentRecord { domain, steps, .. } = segment.record;
+    let name = segment.record.stem(&directory.config);
+    observer.begin(&format!("prune {name}"), Some(entries_of(reaching)?));
+    let options = writer.options_of_new(domain, steps, segment.summary()?.entries)?;
+    let mut visible = Visible::new(domain, floor);
+    let keep = |entry: &Entry<'_>| visible.keeps(entry) && segment.has(entry);
+    let record = rewrite(directory, domain, inputs(), steps, options, work.on_progress(observer), keep)?;
+    observer.end();
+    let added = record.map(|record| LiveSegment::open_new(directory, record)).transpose()?;
+    let added = added.into_iter().map(Arc::new).collect();
+    let edit = VersionEdit { removed: vec![Arc::clone(segment)], added, log: None };
+    writer.lock().publish(edit, |_, _| {})
 }
 
 /// The segments that have blocks at or below the floor.
-pub(crate) fn reaching(version: &Version, domain: DomainId, floor: BlockNumber) -> Vec<Arc<LiveSegment>> {
+pub(crate) fn reaching(version: &ReadState, domain: DomainId, floor: BlockNumber) -> Vec<Arc<LiveSegment>> {
     version.domain(domain).iter().filter(|segment| segment.blocks.0 <= floor).cloned().collect()
 }
 

@@ -1,4 +1,4 @@
-//! Reindex: a new pivot index, and where asked a new filter, for an unchanged `.kv`, while readers go on.
+//! Reindex: a new pivot index, and on request a new filter, for an unchanged `.kv`, while readers go on.
 
 use std::sync::Arc;
 
@@ -7,22 +7,24 @@ use icecore_index::{Density, FilterBits};
 use icecore_segments::frame::Kind;
 
 use crate::error::Error;
+use crate::maintain::file_work::FileWork;
 use crate::manifest::SegmentRecord;
 use crate::options::DensityRule;
 use crate::progress::Observer;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::segment::live::LiveFile;
 use crate::segment::live::LiveSegment;
 use crate::segment::policy;
 use crate::segment::writer::{Progress, rebuild_filter, rebuild_index};
 use crate::storage::directory::Directory;
-use crate::write::writer::{Core, FileChange};
+use crate::write::version_edit::VersionEdit;
+use crate::write::writer::Writer;
 
 /// What to rebuild accessors to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReindexRule {
-    /// The rule that the archive keeps, for what is not in line with it.
+    /// The rule that the archive keeps, for what does not match it.
     Policy,
     /// A new rule, kept for segments to come.
     Rule(DensityRule),
@@ -53,104 +55,97 @@ struct Job {
     filter_bits: FilterBits,
 }
 
-impl Core {
-    pub(crate) fn reindex(
-        &self,
-        rule: ReindexRule,
-        domain: Option<&str>,
-        observer: &dyn Observer,
-    ) -> Result<Vec<ReindexPlan>, Error> {
-        let work = self.begin_file_work();
-        // No merge in between takes a segment that a job is about.
-        let _long = work.begin_long();
-        // Before the rule is kept: one that cannot be met, or for no domain, changes nothing.
-        let jobs = self.jobs(rule, domain)?;
-        if let ReindexRule::Rule(kept) = rule {
-            let mut state = self.state.lock();
-            if state.manifest.rule != kept {
-                self.publish(&mut state, FileChange::default(), |manifest, _| manifest.rule = kept)?;
-            }
+pub(crate) fn reindex(
+    writer: &Writer,
+    rule: ReindexRule,
+    domain: Option<&str>,
+    observer: &dyn Observer,
+) -> Result<Vec<ReindexPlan>, Error> {
+    let work = FileWork::begin(writer);
+    // No merge in between takes a segment that a job is about.
+    let _long = work.begin_long();
+    // Before the rule is kept: one that cannot be met, or for no domain, changes nothing.
+    let jobs = jobs_now(writer, rule, domain)?;
+    if let ReindexRule::Rule(kept) = rule {
+        let mut guard = writer.lock();
+        if guard.manifest().rule != kept {
+            guard.publish(VersionEdit::default(), |manifest, _| manifest.rule = kept)?;
         }
-        let mut done = Vec::new();
-        for job in jobs {
-            if !work.emit_pending()?.may_go_on() {
-                break;
-            }
-            let mut plan = job.plan(&self.shared.directory)?;
-            if rule == ReindexRule::Rebuild || !job.is_in_line() {
-                observer.begin(&format!("reindex {}", plan.segment), Some(plan.entries));
-                let mut told = 0;
-                let mut progress = |entries: u64| {
-                    told += entries;
-                    observer.advance(entries);
-                    work.emit_pending().map(drop)
-                };
-                plan.bt_bytes.1 = self.rebuild(&job, rule == ReindexRule::Rebuild, &mut progress)?;
-                observer.advance(plan.entries.saturating_sub(told));
-                observer.end();
-            }
-            done.push(plan);
-        }
-        Ok(done)
     }
+    let mut done = Vec::new();
+    for job in jobs {
+        if !work.emit_pending()?.may_go_on() {
+            break;
+        }
+        let mut plan = job.plan(&writer.shared.directory)?;
+        if rule == ReindexRule::Rebuild || !job.matches_policy() {
+            observer.begin(&format!("reindex {}", plan.segment), Some(plan.entries));
+            let mut reported = 0;
+            let mut progress = |entries: u64| {
+                reported += entries;
+                observer.advance(entries);
+                work.emit_pending().map(drop)
+            };
+            plan.bt_bytes.1 = rebuild(writer, &job, rule == ReindexRule::Rebuild, &mut progress)?;
+            observer.advance(plan.entries.saturating_sub(reported));
+            observer.end();
+        }
+        done.push(plan);
+    }
+    Ok(done)
+}
 
-    /// Builds, publishes and returns the length of the pivot index. One publication per segment: a crash loses at most one.
-    fn rebuild(&self, job: &Job, everything: bool, progress: &mut Progress<'_>) -> Result<u64, Error> {
-        let directory = &self.shared.directory;
-        let old = &job.segment;
-        let mut record = old.record.clone();
-        let new = self.build(job, everything, &mut record, progress).inspect_err(|_| {
-            for kind in Kind::ALL.into_iter().filter(|kind| record.file(*kind) != old.record.file(*kind)) {
-                // What cannot be removed now is garbage that the next opening removes.
-                let _ = directory.storage.remove(&record.path(directory, kind));
-            }
-        })?;
-        let bytes = record.file(Kind::PivotIndex).summary.len;
-        let change = FileChange { removed: vec![Arc::clone(old)], added: vec![Arc::new(new)], log: None };
-        self.publish(&mut self.state.lock(), change, |_, _| {})?;
-        Ok(bytes)
-    }
-
-    /// Builds the accessors and enters each into `record` as soon as its file is there.
-    fn build(
-        &self,
-        job: &Job,
-        everything: bool,
-        record: &mut SegmentRecord,
-        progress: &mut Progress<'_>,
-    ) -> Result<LiveSegment, Error> {
-        let directory = &self.shared.directory;
-        let old = &job.segment;
-        let (mut bt, mut kvei) = (Arc::clone(&old.bt), Arc::clone(&old.kvei));
-        if everything || record.m != job.m {
-            record.bt = rebuild_index(directory, record, job.m, progress)?;
-            record.m = job.m;
-            bt = LiveFile::open_new(directory, record)?;
+/// Builds, publishes and returns the length of the pivot index. One publication per segment: a crash loses at most one.
+fn rebuild(writer: &Writer, job: &Job, everything: bool, progress: &mut Progress<'_>) -> Result<u64, Error> {
+    let directory = &writer.shared.directory;
+    let old = &job.segment;
+    let mut record = old.record.clone();
+    let new = build(writer, job, everything, &mut record, progress).inspect_err(|_| {
+        for kind in Kind::ALL.into_iter().filter(|kind| record.file(*kind) != old.record.file(*kind)) {
+            // What cannot be removed now is garbage that the next opening removes.
+            let _ = directory.storage.remove(&record.path(directory, kind));
         }
-        if everything || record.filter_bits != job.filter_bits {
-            record.kvei = rebuild_filter(
-                directory,
-                record,
-                job.filter_bits,
-                self.options.file_parallelism(),
-                progress,
-            )?;
-            record.filter_bits = job.filter_bits;
-            kvei = LiveFile::open_new(directory, record)?;
-        }
-        Ok(LiveSegment::assemble(directory, record.clone(), Arc::clone(&old.kv), bt, kvei))
-    }
+    })?;
+    let bytes = record.file(Kind::PivotIndex).summary.len;
+    let edit = VersionEdit { removed: vec![Arc::clone(old)], added: vec![Arc::new(new)], log: None };
+    writer.lock().publish(edit, |_, _| {})?;
+    Ok(bytes)
+}
 
-    fn jobs(&self, rule: ReindexRule, domain: Option<&str>) -> Result<Vec<Job>, Error> {
-        let present = self.state.lock().manifest.rule;
-        jobs(&self.shared.directory, &self.version(), present, rule, domain)
+/// Builds the accessors and enters each into `record` as soon as its file is there.
+fn build(
+    writer: &Writer,
+    job: &Job,
+    everything: bool,
+    record: &mut SegmentRecord,
+    progress: &mut Progress<'_>,
+) -> Result<LiveSegment, Error> {
+    let directory = &writer.shared.directory;
+    let old = &job.segment;
+    let (mut bt, mut kvei) = (Arc::clone(&old.bt), Arc::clone(&old.kvei));
+    if everything || record.m != job.m {
+        record.bt = rebuild_index(directory, record, job.m, progress)?;
+        record.m = job.m;
+        bt = LiveFile::open_new(directory, record)?;
     }
+    if everything || record.filter_bits != job.filter_bits {
+        record.kvei =
+            rebuild_filter(directory, record, job.filter_bits, writer.options.file_parallelism(), progress)?;
+        record.filter_bits = job.filter_bits;
+        kvei = LiveFile::open_new(directory, record)?;
+    }
+    Ok(LiveSegment::assemble(directory, record.clone(), Arc::clone(&old.kv), bt, kvei))
+}
+
+fn jobs_now(writer: &Writer, rule: ReindexRule, domain: Option<&str>) -> Result<Vec<Job>, Error> {
+    let present = writer.lock().manifest().rule;
+    jobs(&writer.shared.directory, &writer.read_state(), present, rule, domain)
 }
 
 /// What reindexing would do where `present` is the rule that the archive keeps.
 pub(crate) fn plan_jobs(
     directory: &Directory,
-    version: &Version,
+    version: &ReadState,
     present: DensityRule,
     rule: ReindexRule,
     domain: Option<&str>,
@@ -160,7 +155,7 @@ pub(crate) fn plan_jobs(
 
 fn jobs(
     directory: &Directory,
-    version: &Version,
+    version: &ReadState,
     present: DensityRule,
     rule: ReindexRule,
     domain: Option<&str>,
@@ -223,7 +218,7 @@ impl Job {
         })
     }
 
-    fn is_in_line(&self) -> bool {
+    fn matches_policy(&self) -> bool {
         self.segment.record.m == self.m && self.segment.record.filter_bits == self.filter_bits
     }
 }

@@ -1,4 +1,4 @@
-//! Unwinding: the blocks above a height are forgotten, as a chain reorganisation asks.
+//! Unwinding: the blocks above a height are forgotten, as a chain reorganisation needs.
 //!
 //! Blocks that are still in memory go by one record in the log. Deeper, the step that holds the height goes back into memory and
 //! into a fresh log file, segments before it stay or are cut to the steps before it, and one manifest makes it so.
@@ -13,13 +13,14 @@ use crate::domain::{DomainId, RootRow, root_height};
 use crate::error::Error;
 use crate::maintain::file_work::FileWork;
 use crate::progress::Observer;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::segment::live::KvFile;
 use crate::segment::live::LiveSegment;
 use crate::segment::rewrite::rewrite;
 use crate::wal::log::NextFile;
-use crate::wal::{ChangeRef, RecordRef};
-use crate::write::writer::{Core, FileChange, State};
+use crate::wal::{ChangeRef, RecordRef, digest};
+use crate::write::version_edit::VersionEdit;
+use crate::write::writer::{Writer, WriterGuard};
 
 /// The blocks of one step, taken out of segments: by height the root and the changes.
 type Blocks = BTreeMap<BlockNumber, TakenBlock>;
@@ -29,180 +30,178 @@ struct TakenBlock {
     changes: Vec<(DomainId, Vec<u8>, Option<Vec<u8>>)>,
 }
 
-impl Core {
-    /// Forgets the blocks above `to`; a height between two blocks stands for the lower one.
-    ///
-    /// # Errors
-    /// [`Error::OutOfRange`] for a height that cannot be read: what is below it is not there to go back to. [`Error::NoRoom`] on a
-    /// disk that is full although the reserve was given up; nothing has changed then.
-    pub(crate) fn unwind(&self, to: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
-        let work = self.begin_file_work();
-        // Let go of after `version`, which has the files that go.
-        let _reserve;
-        self.state.lock().check_poison()?;
-        let version = self.version();
-        version.check(to)?;
-        // The next block may take any height above the one that remains, so that one decides which steps stay emitted.
-        let (to, _) = version.newest_root(to)?;
-        let emitted =
-            self.shared.directory.config.step_len.first_block(self.state.lock().manifest.emitted_to);
-        if to.saturating_add(1) >= emitted {
-            _reserve = self.shared.directory.draw_on_reserve_for_record("unwind")?;
-            self.unwind_memory(to)?;
-        } else {
-            _reserve = self.shared.directory.draw_on_reserve()?;
-            self.unwind_segments(&work, &version, to, observer)?;
-        }
-        self.changed.notify_all();
-        Ok(())
+/// Forgets the blocks above `to`; a height between two blocks stands for the lower one.
+///
+/// # Errors
+/// [`Error::OutOfRange`] for a height that cannot be read: what is below it is not there to go back to. [`Error::NoRoom`] on a
+/// disk that is full although the reserve was given up; nothing has changed then.
+pub(crate) fn unwind(writer: &Writer, to: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
+    let work = FileWork::begin(writer);
+    // Let go of after `version`, which has the files that go.
+    let _reserve;
+    writer.lock().check_poison()?;
+    let version = writer.read_state();
+    version.check(to)?;
+    // The next block may take any height above the one that remains, so that one decides which steps stay emitted.
+    let (to, _) = version.newest_root(to)?;
+    let emitted = writer.shared.directory.config.step_len.first_block(writer.lock().manifest().emitted_to);
+    if to.saturating_add(1) >= emitted {
+        _reserve = writer.shared.directory.draw_on_reserve_for_record("unwind")?;
+        unwind_memory(writer, to)?;
+    } else {
+        _reserve = writer.shared.directory.draw_on_reserve()?;
+        unwind_segments(writer, &work, &version, to, observer)?;
     }
+    Ok(())
+}
 
-    /// Takes the last step in segments back into memory where the block that let it go is gone with a damaged log: else the next
-    /// block might come into a step that is in segments.
-    pub(crate) fn take_back_incomplete_steps(&self) -> Result<(), Error> {
-        let emitted_to = self.state.lock().manifest.emitted_to;
-        let emitted = self.shared.directory.config.step_len.first_block(emitted_to);
-        match self.version().head {
-            Some(head) if head.saturating_add(1) < emitted => self.unwind(head, &()),
-            _ => Ok(()),
-        }
+/// Takes the last step in segments back into memory where the block that let it go is gone with a damaged log: else the next
+/// block might come into a step that is in segments.
+pub(crate) fn take_back_incomplete_steps(writer: &Writer) -> Result<(), Error> {
+    let emitted_to = writer.lock().manifest().emitted_to;
+    let emitted = writer.shared.directory.config.step_len.first_block(emitted_to);
+    match writer.read_state().head {
+        Some(head) if head.saturating_add(1) < emitted => unwind(writer, head, &()),
+        _ => Ok(()),
     }
+}
 
-    fn unwind_memory(&self, to: BlockNumber) -> Result<(), Error> {
-        let mut state = self.state.lock();
-        state.check_poison()?;
-        let version = self.version();
-        if version.head == Some(to) {
-            return Ok(());
-        }
-        let logged = state.log.append(&RecordRef::Unwind { to }, None).and_then(|()| state.log.settle());
-        state.poisoned(logged)?;
-        let mut next = (*version).clone();
-        let is_rewound = state.live.as_mut().is_some_and(|live| live.rewind(to));
-        if !is_rewound {
-            state.live = None;
-        }
-        // Without the tree the tables have no nodes: with it they are made again.
-        next.unwind_tables(to, is_rewound);
-        self.shared.install(next);
-        Ok(())
+fn unwind_memory(writer: &Writer, to: BlockNumber) -> Result<(), Error> {
+    let mut guard = writer.lock_unpoisoned()?;
+    let version = writer.read_state();
+    if version.head == Some(to) {
+        return Ok(());
     }
+    guard.log_unwind(to)?;
+    let mut next = (*version).clone();
+    // Without the tree the tables have no nodes: with it they are made again.
+    next.unwind_tables(to, guard.rewind_tree(to));
+    guard.install(next);
+    Ok(())
+}
 
-    /// Blocks are committed while segments are cut, and forgotten with the others when the cut ones are published.
-    fn unwind_segments(
-        &self,
-        work: &FileWork<'_>,
-        version: &Version,
-        to: BlockNumber,
-        observer: &dyn Observer,
-    ) -> Result<(), Error> {
-        let config = Arc::clone(&self.shared.directory.config);
-        let border = config.step_len.step_of(to);
-        let blocks = self.take_blocks(version, border, to)?;
-        let emitted_head = self.head_before(version, border)?;
-        let mut change = FileChange::default();
-        let long = work.begin_long();
-        for segment in version.all_segments().filter(|segment| segment.record.steps.to() > border) {
-            change.added.extend(self.cut(work, segment, border, observer)?.map(Arc::new));
-        }
-        drop(long);
-        let mut state = self.state.lock();
-        change.log = Some(self.relog(&state, &blocks)?);
-        let gone = |segment: &&Arc<LiveSegment>| segment.record.steps.to() > border;
-        change.removed = self.version().all_segments().filter(gone).cloned().collect();
-        let first_file = state.log.last() + 1;
-        self.publish(&mut state, change, |manifest, next| {
-            manifest.emitted_to = border;
-            manifest.emitted_head = emitted_head;
-            manifest.wal_first = first_file;
-            next.tables.clear();
-            next.emitted_head = emitted_head;
-            next.head = emitted_head;
-            for (height, block) in &blocks {
-                next.add_block(&config, *height, &block.root, &block.as_refs());
-            }
-        })?;
-        state.live = None;
-        let trimmed = state.log.trim(first_file);
-        state.poisoned(trimmed)
+/// Blocks are committed while segments are cut, and forgotten with the others when the cut ones are published.
+fn unwind_segments(
+    writer: &Writer,
+    work: &FileWork<'_>,
+    version: &ReadState,
+    to: BlockNumber,
+    observer: &dyn Observer,
+) -> Result<(), Error> {
+    let config = Arc::clone(&writer.shared.directory.config);
+    let boundary = config.step_len.step_of(to);
+    let blocks = take_blocks(writer, version, boundary, to)?;
+    let emitted_head = head_before(writer, version, boundary)?;
+    let mut edit = VersionEdit::default();
+    let long = work.begin_long();
+    for segment in version.all_segments().filter(|segment| segment.record.steps.to() > boundary) {
+        edit.added.extend(cut(writer, work, segment, boundary, observer)?.map(Arc::new));
     }
-
-    /// The blocks of step `border` up to `to`, from whatever segments have them.
-    fn take_blocks(&self, version: &Version, border: Step, to: BlockNumber) -> Result<Blocks, Error> {
-        let from = self.shared.directory.config.step_len.first_block(border);
-        let mut blocks = Blocks::new();
-        // Nodes are not logged: they are made again with the tree.
-        let nodes = self.shared.directory.config.nodes();
-        // The domain of roots comes first: it says which blocks there are.
-        let segments = version.all_segments().filter(|segment| Some(segment.record.domain) != nodes);
-        for segment in segments.filter(|segment| segment.record.steps.contains(border)) {
-            let file = KvFile::open_for_pass(&self.shared.directory, &segment.record)?;
-            let mut cursor = file.view().cursor();
-            cursor.seek_first().map_err(|e| file.error(e))?;
-            while let Some(entry) = EntrySource::entry(&cursor) {
-                if from <= entry.block && entry.block <= to {
-                    let value =
-                        entry.value.load().map_err(|e| file.error(e))?.map(std::borrow::Cow::into_owned);
-                    take(&mut blocks, segment.record.domain, &entry, value)?;
-                }
-                cursor.advance().map_err(|e| file.error(e))?;
-            }
-        }
-        Ok(blocks)
-    }
-
-    /// What remains of a segment when the steps from `border` on go.
-    fn cut(
-        &self,
-        work: &FileWork<'_>,
-        segment: &LiveSegment,
-        border: Step,
-        observer: &dyn Observer,
-    ) -> Result<Option<LiveSegment>, Error> {
-        let directory = &self.shared.directory;
-        let Some(steps) = StepRange::new(segment.record.steps.from(), border) else { return Ok(None) };
-        let domain = segment.record.domain;
-        let end = directory.config.step_len.first_block(border);
-        let summary = segment.summary()?;
-        let shape = self.shape_of_new(domain, steps, summary.entries)?;
-        observer.begin(&format!("cut {}", segment.record.stem(&directory.config)), Some(summary.entries));
-        let on_progress = work.on_progress(observer);
-        let record =
-            rewrite(directory, domain, [segment], steps, shape, on_progress, |entry| entry.block < end)?;
-        observer.end();
-        record.map(|record| LiveSegment::open_new(directory, record)).transpose()
-    }
-
-    /// Writes the blocks that go back into memory to a log file of their own, durably.
-    fn relog(&self, state: &State, blocks: &Blocks) -> Result<NextFile, Error> {
-        let mut file = state.log.create_next()?;
-        for (height, block) in blocks {
-            let step = self.shared.directory.config.step_len.step_of(*height);
+    drop(long);
+    let mut guard = writer.lock();
+    let log = relog(writer, &guard, &blocks)?;
+    let first_file = log.sequence();
+    edit.log = Some(log);
+    let gone = |segment: &&Arc<LiveSegment>| segment.record.steps.to() > boundary;
+    edit.removed = writer.read_state().all_segments().filter(gone).cloned().collect();
+    guard.publish(edit, |manifest, next| {
+        manifest.emitted_to = boundary;
+        manifest.emitted_head = emitted_head;
+        manifest.wal_first = first_file;
+        next.tables.clear();
+        next.emitted_head = emitted_head;
+        next.head = emitted_head;
+        for (height, block) in &blocks {
             let changes = block.as_refs();
-            file.append(&RecordRef::Block { height: *height, root: &block.root, changes: &changes }, step)?;
+            next.add_block(&config, *height, &block.root, digest(&changes), &changes);
         }
-        file.settle()?;
-        Ok(file)
-    }
+    })?;
+    guard.drop_tree();
+    Ok(())
+}
 
-    /// The newest block before a step.
-    fn head_before(&self, version: &Version, border: Step) -> Result<Option<BlockNumber>, Error> {
-        let first = self.shared.directory.config.step_len.first_block(border);
-        let Some(at) = first.checked_sub(1) else { return Ok(None) };
-        let mut newest = None;
-        for segment in
-            version.domain(DomainId::ROOTS).iter().filter(|segment| segment.record.steps.from() < border)
-        {
-            let kv = segment.kv.get()?;
-            let mut cursor = kv.view().cursor();
-            cursor.seek_first().map_err(|e| kv.error(e))?;
-            while let Some(entry) = cursor.entry() {
-                newest = newest.max(root_height(entry.key).filter(|height| *height <= at));
-                cursor.next().map_err(|e| kv.error(e))?;
+/// The blocks of step `boundary` up to `to`, from whatever segments have them.
+fn take_blocks(
+    writer: &Writer,
+    version: &ReadState,
+    boundary: Step,
+    to: BlockNumber,
+) -> Result<Blocks, Error> {
+    let from = writer.shared.directory.config.step_len.first_block(boundary);
+    let mut blocks = Blocks::new();
+    // Nodes are not logged: they are made again with the tree.
+    let nodes = writer.shared.directory.config.nodes();
+    // The domain of roots comes first: it says which blocks there are.
+    let segments = version.all_segments().filter(|segment| Some(segment.record.domain) != nodes);
+    for segment in segments.filter(|segment| segment.record.steps.contains(boundary)) {
+        let file = KvFile::open_for_pass(&writer.shared.directory, &segment.record)?;
+        let mut cursor = file.view().cursor();
+        cursor.seek_first().map_err(|e| file.error(e))?;
+        while let Some(entry) = EntrySource::entry(&cursor) {
+            if from <= entry.block && entry.block <= to {
+                let value = entry.value.load().map_err(|e| file.error(e))?.map(std::borrow::Cow::into_owned);
+                take(&mut blocks, segment.record.domain, &entry, value)?;
             }
+            cursor.advance().map_err(|e| file.error(e))?;
         }
-        Ok(newest)
     }
+    Ok(blocks)
+}
+
+/// What remains of a segment when the steps from `boundary` on go.
+fn cut(
+    writer: &Writer,
+    work: &FileWork<'_>,
+    segment: &LiveSegment,
+    boundary: Step,
+    observer: &dyn Observer,
+) -> Result<Option<LiveSegment>, Error> {
+    let directory = &writer.shared.directory;
+    let Some(steps) = StepRange::new(segment.record.steps.from(), boundary) else { return Ok(None) };
+    let domain = segment.record.domain;
+    let end = directory.config.step_len.first_block(boundary);
+    let summary = segment.summary()?;
+    let options = writer.options_of_new(domain, steps, summary.entries)?;
+    observer.begin(&format!("cut {}", segment.record.stem(&directory.config)), Some(summary.entries));
+    let on_progress = work.on_progress(observer);
+    let record =
+        rewrite(directory, domain, [segment], steps, options, on_progress, |entry| entry.block < end)?;
+    observer.end();
+    record.map(|record| LiveSegment::open_new(directory, record)).transpose()
+}
+
+/// Writes the blocks that go back into memory to a log file of their own, durably.
+fn relog(writer: &Writer, guard: &WriterGuard<'_>, blocks: &Blocks) -> Result<NextFile, Error> {
+    let mut file = guard.next_log_file()?;
+    for (height, block) in blocks {
+        let step = writer.shared.directory.config.step_len.step_of(*height);
+        let changes = block.as_refs();
+        file.append(&RecordRef::Block { height: *height, root: &block.root, changes: &changes }, step)?;
+    }
+    file.sync_marker()?;
+    Ok(file)
+}
+
+/// The newest block before a step.
+fn head_before(writer: &Writer, version: &ReadState, boundary: Step) -> Result<Option<BlockNumber>, Error> {
+    let first = writer.shared.directory.config.step_len.first_block(boundary);
+    let Some(at) = first.checked_sub(1) else { return Ok(None) };
+    let mut newest = None;
+    for segment in
+        version.domain(DomainId::ROOTS).iter().filter(|segment| segment.record.steps.from() < boundary)
+    {
+        let kv = segment.kv.get()?;
+        let mut cursor = kv.view().cursor();
+        cursor.seek_first().map_err(|e| kv.error(e))?;
+        while let Some(entry) = cursor.entry() {
+            let height =
+                root_height(entry.key).filter(|height| *height == entry.block && segment.has(&entry));
+            let height = height.ok_or(Error::RootMissing { block: entry.block })?;
+            newest = newest.max((height <= at).then_some(height));
+            cursor.next().map_err(|e| kv.error(e))?;
+        }
+    }
+    Ok(newest)
 }
 
 /// Adds an entry of a segment to the block that wrote it. `domain` ascends from that of roots.

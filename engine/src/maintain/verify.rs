@@ -14,6 +14,7 @@ use icecore_segments::{EntrySource, PageBuf};
 
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentRecord};
+use crate::merkle::build::build_tree;
 use crate::progress::Observer;
 use crate::read::shared::Shared;
 use crate::segment::live::KvFile;
@@ -145,7 +146,7 @@ fn verify_manifest(
         report.bytes += Kind::ALL.iter().map(|kind| record.file(*kind).summary.len).sum::<u64>();
         let segment = LiveSegment::hold(&directory, record.clone(), &mut |_| {});
         let mut progress = Progress { observer, left: bytes_to_read(record) };
-        report.problems.extend(segment.verify(&directory, mode, &mut progress));
+        report.problems.extend(verify_segment(&segment, &directory, mode, &mut progress));
         progress.advance(u64::MAX);
     }
     observer.end();
@@ -218,73 +219,79 @@ fn verify_log_file(
 
 fn verify_root(storage: &Arc<dyn Storage>, path: &Path, observer: &dyn Observer) -> Result<(), Error> {
     let shared = Shared::open(storage, path)?;
-    let version = shared.version();
+    let version = shared.read_state();
     let Some(head) = version.head else { return Ok(()) };
     let config = &shared.directory.config;
-    let tree = version.build_tree(config, head, None, icecore_hot::Options::default(), observer)?.tree;
+    let tree = build_tree(&version, config, head, None, icecore_hot::Options::default(), observer)?.tree;
     version.check_root(head, tree.root())
 }
 
-impl LiveSegment {
-    /// Everything that is wrong with the files of this segment.
-    fn verify(&self, directory: &Directory, mode: VerifyMode, progress: &mut Progress<'_>) -> Vec<Error> {
-        if mode == VerifyMode::Fast {
-            let checked = [self.kv.check(), self.bt.check(), self.kvei.check()];
-            return checked.into_iter().filter_map(Result::err).collect();
-        }
-        let len = |kind| self.record.file(kind).summary.len;
-        let index = self.bt.get().and_then(|bt| bt.view().verify().map_err(|e| bt.error(e)));
-        progress.advance(len(Kind::PivotIndex));
-        let filter = self.kvei.get().and_then(|kvei| kvei.view().verify().map_err(|e| kvei.error(e)));
-        progress.advance(len(Kind::ExistenceFilter));
-        let content = KvFile::open_for_pass(directory, &self.record).and_then(|file| {
-            let verified = file.view().verify_with_progress(&mut |bytes| progress.advance(bytes));
-            verified.map_err(|e| file.error(e))
-        });
-        // A file may have few pages and large values; the next pass begins where this one should have ended.
-        progress.advance(progress.left.saturating_sub(len(Kind::Segment)));
-        let mut problems: Vec<_> = [index, filter, content].into_iter().filter_map(Result::err).collect();
-        if problems.is_empty() {
-            problems.extend(self.verify_accessors(directory, progress).err());
-        }
-        problems
+/// Everything that is wrong with the files of a segment.
+fn verify_segment(
+    segment: &LiveSegment,
+    directory: &Directory,
+    mode: VerifyMode,
+    progress: &mut Progress<'_>,
+) -> Vec<Error> {
+    if mode == VerifyMode::Fast {
+        let checked = [segment.kv.check(), segment.bt.check(), segment.kvei.check()];
+        return checked.into_iter().filter_map(Result::err).collect();
     }
+    let len = |kind| segment.record.file(kind).summary.len;
+    let index = segment.bt.get().and_then(|bt| bt.view().verify().map_err(|e| bt.error(e)));
+    progress.advance(len(Kind::PivotIndex));
+    let filter = segment.kvei.get().and_then(|kvei| kvei.view().verify().map_err(|e| kvei.error(e)));
+    progress.advance(len(Kind::ExistenceFilter));
+    let content = KvFile::open_for_pass(directory, &segment.record).and_then(|file| {
+        let verified = file.view().verify_with_progress(&mut |bytes| progress.advance(bytes));
+        verified.map_err(|e| file.error(e))
+    });
+    // A file may have few pages and large values; the next pass begins where this one should have ended.
+    progress.advance(progress.left.saturating_sub(len(Kind::Segment)));
+    let mut problems: Vec<_> = [index, filter, content].into_iter().filter_map(Result::err).collect();
+    if problems.is_empty() {
+        problems.extend(verify_accessors(segment, directory, progress).err());
+    }
+    problems
+}
 
-    /// Whether every entry is found by way of its filter and its index.
-    fn verify_accessors(&self, directory: &Directory, progress: &mut Progress<'_>) -> Result<(), Error> {
-        let file = KvFile::open_for_pass(directory, &self.record)?;
-        let (bt, kvei) = (self.bt.get()?, self.kvei.get()?);
-        let (begun, entries) = (progress.left, file.view().summary().entries.max(1));
-        let mut cursor = file.view().cursor();
-        cursor.seek_first().map_err(|e| file.error(e))?;
-        let mut last: Option<Vec<u8>> = None;
-        let mut page = PageBuf::default();
-        let mut seen = 0_u64;
-        while let Some(entry) = cursor.entry() {
-            let is_new = last.as_deref() != Some(entry.key);
-            if is_new {
-                let hash = KeyHash::of(entry.key);
-                if !kvei.view().may_contain(hash).map_err(|e| kvei.error(e))? {
-                    return Err(kvei.error(inconsistent(Part::Shard, kvei.view().page_range(hash).start)));
-                }
-                last = Some(entry.key.to_vec());
+/// Whether every entry is found by way of its filter and its index.
+fn verify_accessors(
+    segment: &LiveSegment,
+    directory: &Directory,
+    progress: &mut Progress<'_>,
+) -> Result<(), Error> {
+    let file = KvFile::open_for_pass(directory, &segment.record)?;
+    let (bt, kvei) = (segment.bt.get()?, segment.kvei.get()?);
+    let (begun, entries) = (progress.left, file.view().summary().entries.max(1));
+    let mut cursor = file.view().cursor();
+    cursor.seek_first().map_err(|e| file.error(e))?;
+    let mut last: Option<Vec<u8>> = None;
+    let mut page = PageBuf::default();
+    let mut seen = 0_u64;
+    while let Some(entry) = cursor.entry() {
+        let is_new = last.as_deref() != Some(entry.key);
+        if is_new {
+            let hash = KeyHash::of(entry.key);
+            if !kvei.view().may_contain(hash).map_err(|e| kvei.error(e))? {
+                return Err(kvei.error(inconsistent(Part::Shard, kvei.view().page_range(hash).start)));
             }
-            let span = bt.view().locate(entry.key, entry.block).map_err(|e| bt.error(e))?;
-            let found =
-                file.view().get_in(span, entry.key, entry.block, &mut page).map_err(|e| file.error(e))?;
-            if found.map(|version| version.block) != Some(entry.block) {
-                let leaf = bt.view().leaf_range(bt.view().leaf(entry.key, entry.block));
-                return Err(bt.error(inconsistent(Part::Leaf, leaf.start)));
-            }
-            seen += 1;
-            if seen.is_multiple_of(PROGRESS_EVERY) {
-                let left = u128::from(begun) * u128::from(entries.saturating_sub(seen)) / u128::from(entries);
-                progress.advance(progress.left.saturating_sub(left as u64));
-            }
-            cursor.advance().map_err(|e| file.error(e))?;
+            last = Some(entry.key.to_vec());
         }
-        Ok(())
+        let span = bt.view().locate(entry.key, entry.block).map_err(|e| bt.error(e))?;
+        let found = file.view().get_in(span, entry.key, entry.block, &mut page).map_err(|e| file.error(e))?;
+        if found.map(|version| version.block) != Some(entry.block) {
+            let leaf = bt.view().leaf_range(bt.view().leaf(entry.key, entry.block));
+            return Err(bt.error(inconsistent(Part::Leaf, leaf.start)));
+        }
+        seen += 1;
+        if seen.is_multiple_of(PROGRESS_EVERY) {
+            let left = u128::from(begun) * u128::from(entries.saturating_sub(seen)) / u128::from(entries);
+            progress.advance(progress.left.saturating_sub(left as u64));
+        }
+        cursor.advance().map_err(|e| file.error(e))?;
     }
+    Ok(())
 }
 
 fn inconsistent(part: Part, offset: u64) -> icecore_segments::Error {

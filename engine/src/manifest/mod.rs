@@ -85,12 +85,30 @@ impl Manifest {
     ///
     /// Durability: when this returns, a power loss leaves this manifest; when it fails, the former or this one.
     pub(crate) fn store(&self, storage: &dyn Storage, dir: &Path) -> Result<(), Error> {
-        self.write_beside(storage, dir)?;
-        Self::install(storage, dir)
+        self.stage(storage, dir)?;
+        install(storage, dir)
     }
 
-    /// Writes and syncs this as the next manifest. The former stays the archive's, whether this fails or not.
-    pub(crate) fn write_beside(&self, storage: &dyn Storage, dir: &Path) -> Result<(), Error> {
+    /// Makes this, of the next generation, the successor of the archive's manifest, durably, in one step. Returns it.
+    ///
+    /// Durability: as [`Manifest::store`].
+    pub(crate) fn store_next(self, storage: &dyn Storage, dir: &Path) -> Result<Self, Error> {
+        self.stage_next(storage, dir)?.install(storage, dir)
+    }
+
+    /// Writes and syncs this, of the next generation, beside the archive's manifest, which stays in force whether this fails
+    /// or not.
+    pub(crate) fn stage_next(mut self, storage: &dyn Storage, dir: &Path) -> Result<StagedManifest, Error> {
+        assert!(
+            self.names_what_was_emitted(),
+            "E4, E5, E6: a manifest names what was emitted, each step once"
+        );
+        self.generation += 1;
+        self.stage(storage, dir)?;
+        Ok(StagedManifest(self))
+    }
+
+    fn stage(&self, storage: &dyn Storage, dir: &Path) -> Result<(), Error> {
         let fresh = dir.join(layout::MANIFEST_NEW);
         storage.remove(&fresh)?;
         self.write_to(storage, &fresh).inspect_err(|_| {
@@ -107,14 +125,6 @@ impl Manifest {
             source,
         })?;
         file.sync()
-    }
-
-    /// Makes what [`Manifest::write_beside`] wrote the archive's manifest.
-    ///
-    /// Durability: as [`Manifest::store`].
-    pub(crate) fn install(storage: &dyn Storage, dir: &Path) -> Result<(), Error> {
-        storage.rename(&dir.join(layout::MANIFEST_NEW), &dir.join(layout::MANIFEST))?;
-        storage.sync_dir(dir)
     }
 
     /// Reads the manifest of the archive at `dir`.
@@ -202,6 +212,24 @@ impl Manifest {
         }
         Ok(manifest)
     }
+}
+
+/// A manifest that is on disk beside the one it is to replace.
+pub(crate) struct StagedManifest(Manifest);
+
+impl StagedManifest {
+    /// Makes it the archive's manifest, and returns it.
+    ///
+    /// Durability: as [`Manifest::store`].
+    pub(crate) fn install(self, storage: &dyn Storage, dir: &Path) -> Result<Manifest, Error> {
+        install(storage, dir)?;
+        Ok(self.0)
+    }
+}
+
+fn install(storage: &dyn Storage, dir: &Path) -> Result<(), Error> {
+    storage.rename(&dir.join(layout::MANIFEST_NEW), &dir.join(layout::MANIFEST))?;
+    storage.sync_dir(dir)
 }
 
 /// Puts head and checksum around a body.
@@ -329,7 +357,7 @@ fn decode_body(fields: &mut Fields<'_>, version: u32) -> Option<Manifest> {
     let mut segments = Vec::new();
     for _ in 0..fields.number()? {
         let segment = decode_segment(fields)?;
-        if segment.domain.index() >= config.domains.len() || segment.steps.to() > emitted_to {
+        if segment.domain.index() >= config.domains.len() {
             return None;
         }
         segments.push(segment);
@@ -347,7 +375,7 @@ fn decode_body(fields: &mut Fields<'_>, version: u32) -> Option<Manifest> {
         wal_reached,
         segments,
     };
-    manifest.is_consistent().then_some(manifest)
+    manifest.is_sound().then_some(manifest)
 }
 
 impl Manifest {
@@ -356,18 +384,24 @@ impl Manifest {
         Heights::new(self.config.step_len, self.emitted_to)
     }
 
-    /// Whether its parts agree, as far as the manifest alone shows it.
-    fn is_consistent(&self) -> bool {
-        let ordered = self.segments.windows(2).all(|pair| {
-            (pair[0].domain, pair[0].steps.to()) <= (pair[1].domain, pair[1].steps.from())
-                || pair[0].domain < pair[1].domain
-        });
-        // What is counted up or added up from here: the next manifest, the next log file, all bytes.
+    /// Whether its parts agree, as far as the manifest alone shows it, and what is counted up or added up from here has room:
+    /// the next manifest, the next log file, all bytes.
+    fn is_sound(&self) -> bool {
         let countable =
             self.generation < u64::MAX && self.wal_first <= self.wal_last && self.wal_last < u64::MAX;
         let mut files = self.segments.iter().flat_map(|segment| Kind::ALL.map(|kind| segment.file(kind)));
         let bytes = files.try_fold(0u64, |sum, file| sum.checked_add(file.summary.len));
-        ordered && countable && bytes.is_some() && self.accounts_for_emitted()
+        countable && bytes.is_some() && self.names_what_was_emitted()
+    }
+
+    /// E4, E5 and E6, as far as the manifest alone shows them.
+    fn names_what_was_emitted(&self) -> bool {
+        let ordered = self.segments.windows(2).all(|pair| {
+            (pair[0].domain, pair[0].steps.to()) <= (pair[1].domain, pair[1].steps.from())
+                || pair[0].domain < pair[1].domain
+        });
+        let are_emitted = self.segments.iter().all(|segment| segment.steps.to() <= self.emitted_to);
+        ordered && are_emitted && self.accounts_for_emitted()
     }
 
     /// E6: what was emitted is in segments. A block that is in neither segments nor log would be gone without a word.

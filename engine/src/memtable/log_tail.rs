@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 use crate::domain::DomainId;
 use crate::error::Error;
 use crate::memtable::Found;
-use crate::memtable::step_table::{StepTable, add_block, unwound};
+use crate::memtable::step_memtable::{StepMemtable, add_block, unwound};
 use crate::options::Config;
-use crate::wal::{ChangeRef, LogBlock, fingerprint};
+use crate::wal::{ChangeRef, LogBlock, digest, fingerprint};
 
 /// Lookups that go by fingerprints before the log is put in order, which takes as long as some thousands of them.
 const LOOKUPS_MAX: u32 = 512;
@@ -31,7 +31,7 @@ pub(crate) struct LogTail {
     config: Arc<Config>,
     blocks: Vec<Arc<LogBlock>>,
     lookups: AtomicU32,
-    tables: OnceLock<Vec<Arc<StepTable>>>,
+    tables: OnceLock<Vec<Arc<StepMemtable>>>,
     /// Held by who puts the log in order: there is one at a time.
     ordering: Mutex<()>,
 }
@@ -46,7 +46,7 @@ impl LogTail {
     ///
     /// # Cost
     /// The first call reads every block.
-    pub(crate) fn tables(&self) -> Result<&[Arc<StepTable>], Error> {
+    pub(crate) fn tables(&self) -> Result<&[Arc<StepMemtable>], Error> {
         if let Some(tables) = self.tables.get() {
             return Ok(tables);
         }
@@ -180,11 +180,15 @@ impl NewTail {
     }
 }
 
-fn add_log_block(config: &Config, tables: &mut Vec<Arc<StepTable>>, block: &LogBlock) -> Result<(), Error> {
+fn add_log_block(
+    config: &Config,
+    tables: &mut Vec<Arc<StepMemtable>>,
+    block: &LogBlock,
+) -> Result<(), Error> {
     BODY.with_borrow_mut(|body| {
         let mut changes: Vec<ChangeRef<'_>> = Vec::new();
         block.for_each_change(config, body, |change| changes.push(change))?;
-        add_block(tables, config, block.height, &block.root, &changes);
+        add_block(tables, config, block.height, &block.root, digest(&changes), &changes);
         Ok(())
     })
 }

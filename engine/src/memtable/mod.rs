@@ -6,7 +6,7 @@
 pub(crate) mod log_tail;
 pub(crate) mod node_key;
 pub(crate) mod node_table;
-pub(crate) mod step_table;
+pub(crate) mod step_memtable;
 
 use icecore_segments::step::BlockNumber;
 

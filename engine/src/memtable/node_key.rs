@@ -94,8 +94,8 @@ pub(crate) enum NodeValue {
     Deleted,
     /// The hash of an inner node.
     Inner([u8; 32]),
-    /// Whose key a leaf has, as [`encode_owner`] writes it.
-    Owner(Arc<[u8]>),
+    /// The domain and key of a leaf, as [`encode_preimage`] writes it.
+    Preimage(Arc<[u8]>),
 }
 
 impl NodeValue {
@@ -104,7 +104,7 @@ impl NodeValue {
         match self {
             Self::Deleted => None,
             Self::Inner(hash) => Some(hash),
-            Self::Owner(owner) => Some(owner),
+            Self::Preimage(preimage) => Some(preimage),
         }
     }
 }
@@ -129,7 +129,7 @@ pub(crate) fn hash_of_leaf(key: &[u8]) -> Option<KeyHash> {
 }
 
 /// The value of a leaf: whose key it is.
-pub(crate) fn encode_owner(domain: DomainId, key: &[u8]) -> Arc<[u8]> {
+pub(crate) fn encode_preimage(domain: DomainId, key: &[u8]) -> Arc<[u8]> {
     let mut out = Vec::with_capacity(2 + key.len());
     put_varint(&mut out, u64::from(domain.0));
     out.extend_from_slice(key);
@@ -137,7 +137,7 @@ pub(crate) fn encode_owner(domain: DomainId, key: &[u8]) -> Arc<[u8]> {
 }
 
 /// The domain and the key that a leaf stands for.
-pub(crate) fn decode_owner(value: &[u8]) -> Option<(DomainId, &[u8])> {
+pub(crate) fn decode_preimage(value: &[u8]) -> Option<(DomainId, &[u8])> {
     let mut at = 0;
     let domain = u16::try_from(take_varint(value, &mut at)?).ok()?;
     Some((DomainId(domain), &value[at..]))
@@ -167,11 +167,11 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_reads_back() {
+    fn a_preimage_reads_back() {
         for domain in [1, 200] {
-            let value = encode_owner(DomainId(domain), b"key");
-            assert_eq!(decode_owner(&value), Some((DomainId(domain), &b"key"[..])));
+            let value = encode_preimage(DomainId(domain), b"key");
+            assert_eq!(decode_preimage(&value), Some((DomainId(domain), &b"key"[..])));
         }
-        assert_eq!(decode_owner(b""), None);
+        assert_eq!(decode_preimage(b""), None);
     }
 }

@@ -5,7 +5,6 @@
 //! with the threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use icecore_hot::{HotTree, LeafHasher, Loader};
 use icecore_segments::span::PageSpan;
@@ -14,13 +13,14 @@ use parking_lot::Mutex;
 
 use crate::domain::DomainId;
 use crate::error::Error;
+use crate::merkle::parallel::on_threads;
 use crate::options::Config;
 use crate::progress::Observer;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::read::scan::{MergeScan, Scan};
 use crate::segment::live::KvFile;
 
-/// Leaves that a thread gathers before it asks for the loader: enough to make the lock cheap.
+/// Leaves that a thread gathers before it locks the loader: enough to make the lock cheap.
 const LEAVES_GATHERED: usize = 1 << 12;
 
 /// Fewer keys than this are read by the calling thread alone.
@@ -32,7 +32,7 @@ const PARTS_PER_THREAD: usize = 8;
 /// The tree of a state.
 pub(crate) struct Built {
     pub(crate) tree: HotTree,
-    /// The keys whose newest version, a deletion too, is above the height asked about; by domain.
+    /// The keys whose newest version, a deletion too, is above the given height; by domain.
     pub(crate) written: Vec<(DomainId, Vec<u8>)>,
 }
 
@@ -45,7 +45,7 @@ struct Part<'c> {
 
 /// What the threads share.
 struct Load<'v> {
-    version: &'v Version,
+    version: &'v ReadState,
     at: BlockNumber,
     newer_than: Option<BlockNumber>,
     options: icecore_hot::Options,
@@ -53,101 +53,98 @@ struct Load<'v> {
     loader: Mutex<Loader>,
 }
 
-impl Version {
-    /// Builds the tree of the state at `at`, and tells which keys were written above `newer_than`.
-    ///
-    /// # Cost
-    /// Reads the newest version of every key.
-    pub(crate) fn build_tree(
-        &self,
-        config: &Config,
-        at: BlockNumber,
-        newer_than: Option<BlockNumber>,
-        options: icecore_hot::Options,
-        observer: &dyn Observer,
-    ) -> Result<Built, Error> {
-        let mut keys = 0;
-        for (domain, _) in config.declared_ids() {
-            keys += self.keys_to_pass(domain, at)?;
-        }
-        let threads = if keys < PARALLEL_KEYS_MIN { 1 } else { options.parallelism.threads() };
-        let parts = self.parts(config, at, threads)?;
-        observer.begin(&format!("build the tree of block {at}"), Some(keys));
-        let loader = Mutex::new(Loader::new(options));
-        let load = Load { version: self, at, newer_than, options, observer, loader };
-        let mut written = load.all(&parts, threads)?;
-        written.sort_unstable();
-        let tree = load.loader.into_inner().finish();
-        observer.end();
-        Ok(Built { tree, written })
+/// Builds the tree of the state at `at`, and tells which keys were written above `newer_than`.
+///
+/// # Cost
+/// Reads the newest version of every key.
+pub(crate) fn build_tree(
+    version: &ReadState,
+    config: &Config,
+    at: BlockNumber,
+    newer_than: Option<BlockNumber>,
+    options: icecore_hot::Options,
+    observer: &dyn Observer,
+) -> Result<Built, Error> {
+    let mut keys = 0;
+    for (domain, _) in config.declared_ids() {
+        keys += keys_to_pass(version, domain, at)?;
     }
+    let threads = if keys < PARALLEL_KEYS_MIN { 1 } else { options.parallelism.threads() };
+    let parts = parts(version, config, at, threads)?;
+    observer.begin(&format!("build the tree of block {at}"), Some(keys));
+    let loader = Mutex::new(Loader::new(options));
+    let load = Load { version, at, newer_than, options, observer, loader };
+    let mut written = load.all(&parts, threads)?;
+    written.sort_unstable();
+    let tree = load.loader.into_inner().finish();
+    observer.end();
+    Ok(Built { tree, written })
+}
 
-    /// The keys that a scan of a whole domain passes, those of several tables and segments counted as often.
-    fn keys_to_pass(&self, domain: DomainId, at: BlockNumber) -> Result<u64, Error> {
-        let mut keys = self.memory_up_to(at)?.iter().map(|table| table.keys(domain).len() as u64).sum();
-        for segment in self.domain(domain).iter().filter(|segment| segment.blocks.0 <= at) {
-            keys += segment.summary()?.keys;
-        }
-        Ok(keys)
+/// The keys that a scan of a whole domain passes, those of several tables and segments counted as often.
+fn keys_to_pass(version: &ReadState, domain: DomainId, at: BlockNumber) -> Result<u64, Error> {
+    let mut keys = version.memory_up_to(at)?.iter().map(|table| table.keys(domain).len() as u64).sum();
+    for segment in version.domain(domain).iter().filter(|segment| segment.blocks.0 <= at) {
+        keys += segment.summary()?.keys;
     }
+    Ok(keys)
+}
 
-    /// Cuts the keys of every domain into parts.
-    fn parts<'c>(&self, config: &'c Config, at: BlockNumber, threads: usize) -> Result<Vec<Part<'c>>, Error> {
-        let mut parts = Vec::new();
-        for (id, domain) in config.declared_ids() {
-            let mut scan = Scan::all();
-            let borders = if threads == 1 { Vec::new() } else { self.borders(id, at, threads)? };
-            for border in borders {
-                parts.push(Part { id, domain: &domain.name, scan: scan.to(&border) });
-                scan = Scan::all().from(&border);
-            }
-            parts.push(Part { id, domain: &domain.name, scan });
+/// Cuts the keys of every domain into parts.
+fn parts<'c>(
+    version: &ReadState,
+    config: &'c Config,
+    at: BlockNumber,
+    threads: usize,
+) -> Result<Vec<Part<'c>>, Error> {
+    let mut parts = Vec::new();
+    for (id, domain) in config.declared_ids() {
+        let mut scan = Scan::all();
+        let boundaries = if threads == 1 { Vec::new() } else { boundaries(version, id, at, threads)? };
+        for boundary in boundaries {
+            parts.push(Part { id, domain: &domain.name, scan: scan.to(&boundary) });
+            scan = Scan::all().from(&boundary);
         }
-        Ok(parts)
+        parts.push(Part { id, domain: &domain.name, scan });
     }
+    Ok(parts)
+}
 
-    /// Keys that cut a domain into parts of about one size.
-    fn borders(&self, domain: DomainId, at: BlockNumber, threads: usize) -> Result<Vec<Vec<u8>>, Error> {
-        let mut largest: Option<&KvFile> = None;
-        for segment in self.domain(domain).iter().filter(|segment| segment.blocks.0 <= at) {
-            let kv = segment.kv.get()?;
-            if largest.is_none_or(|largest| largest.view().summary().keys < kv.view().summary().keys) {
-                largest = Some(kv);
-            }
+/// Keys that cut a domain into parts of about one size.
+fn boundaries(
+    version: &ReadState,
+    domain: DomainId,
+    at: BlockNumber,
+    threads: usize,
+) -> Result<Vec<Vec<u8>>, Error> {
+    let mut largest: Option<&KvFile> = None;
+    for segment in version.domain(domain).iter().filter(|segment| segment.blocks.0 <= at) {
+        let kv = segment.kv.get()?;
+        if largest.is_none_or(|largest| largest.view().summary().keys < kv.view().summary().keys) {
+            largest = Some(kv);
         }
-        let Some(largest) = largest else { return Ok(Vec::new()) };
-        let (parts, pages) = ((threads * PARTS_PER_THREAD) as u64, largest.view().summary().pages);
-        let mut cursor = largest.view().cursor();
-        let mut borders = Vec::new();
-        for part in 1..parts {
-            let page = PageSpan::page(pages * part / parts);
-            cursor.seek_in(page, b"", BlockNumber::MAX).map_err(|e| largest.error(e))?;
-            borders.extend(cursor.entry().map(|entry| entry.key.to_vec()));
-        }
-        borders.dedup();
-        Ok(borders)
     }
+    let Some(largest) = largest else { return Ok(Vec::new()) };
+    let (parts, pages) = ((threads * PARTS_PER_THREAD) as u64, largest.view().summary().pages);
+    let mut cursor = largest.view().cursor();
+    let mut boundaries = Vec::new();
+    for part in 1..parts {
+        let page = PageSpan::page(pages * part / parts);
+        cursor.seek_in(page, b"", BlockNumber::MAX).map_err(|e| largest.error(e))?;
+        boundaries.extend(cursor.entry().map(|entry| entry.key.to_vec()));
+    }
+    boundaries.dedup();
+    Ok(boundaries)
 }
 
 impl Load<'_> {
-    /// Loads all parts.
+    /// Loads all parts: each thread takes the next one until none is left.
     fn all(&self, parts: &[Part<'_>], threads: usize) -> Result<Vec<(DomainId, Vec<u8>)>, Error> {
         let next = AtomicUsize::new(0);
-        let work = || {
+        on_threads(threads, |_| {
             let mut written = Vec::new();
             while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
                 self.part(part, &mut written)?;
-            }
-            Ok(written)
-        };
-        if threads == 1 {
-            return work();
-        }
-        thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            let mut written = Vec::new();
-            for worker in workers {
-                written.extend(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
             }
             Ok(written)
         })
@@ -156,7 +153,7 @@ impl Load<'_> {
     fn part(&self, part: &Part<'_>, written: &mut Vec<(DomainId, Vec<u8>)>) -> Result<(), Error> {
         let mut hasher = LeafHasher::new(&self.options);
         let mut entries = MergeScan::new(self.version, part.id, &part.scan, self.at)?;
-        let mut told = 0;
+        let mut reported = 0;
         while let Some((key, (block, value))) = entries.next_version()? {
             if let Some(value) = value {
                 hasher.push(part.domain, &key, &value);
@@ -166,12 +163,12 @@ impl Load<'_> {
             }
             if hasher.len() == LEAVES_GATHERED {
                 self.loader.lock().take(&mut hasher);
-                self.observer.advance(entries.passed() - told);
-                told = entries.passed();
+                self.observer.advance(entries.passed() - reported);
+                reported = entries.passed();
             }
         }
         self.loader.lock().take(&mut hasher);
-        self.observer.advance(entries.passed() - told);
+        self.observer.advance(entries.passed() - reported);
         Ok(())
     }
 }

@@ -13,12 +13,12 @@ use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::memtable::node_key::{NodeKey, NodeValue, NodeVersion, ROW_SPACING, encode_owner};
-use crate::memtable::step_table::StepTable;
-use crate::merkle::build::Built;
+use crate::memtable::node_key::{NodeKey, NodeValue, NodeVersion, ROW_SPACING, encode_preimage};
+use crate::memtable::step_memtable::StepMemtable;
+use crate::merkle::build::{Built, build_tree};
 use crate::options::Config;
 use crate::progress::Observer;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::stats::Counters;
 use crate::wal::ChangeRef;
 
@@ -66,7 +66,7 @@ impl LiveTree {
         let (root, undo) = self.tree.apply(&batch);
         let Some(snapshots) = config.snapshots else {
             self.window.push_back(Applied { height, undo, is_snapshot: false });
-            self.shorten(config);
+            self.trim_undo_window(config);
             return (root, Vec::new());
         };
         let leaves = self.leaves(&batch, changes, &undo);
@@ -78,7 +78,7 @@ impl LiveTree {
             self.for_each_row(&mut add);
         }
         leaves.into_iter().for_each(|(key, value)| add(key, value));
-        self.shorten(config);
+        self.trim_undo_window(config);
         (root, nodes)
     }
 
@@ -101,7 +101,7 @@ impl LiveTree {
             let change = changes[found.expect("a block changes its own keys alone").1];
             let value = match change.value {
                 Some(_) if was_present => continue,
-                Some(_) => NodeValue::Owner(encode_owner(DomainId(change.domain), change.key)),
+                Some(_) => NodeValue::Preimage(encode_preimage(DomainId(change.domain), change.key)),
                 None => NodeValue::Deleted,
             };
             leaves.push((NodeKey::leaf(&key), value));
@@ -122,8 +122,8 @@ impl LiveTree {
         });
     }
 
-    /// Lets go of what takes blocks back that are behind the reorg window.
-    fn shorten(&mut self, config: &Config) {
+    /// Forgets how to take back the blocks that have left the reorg window.
+    fn trim_undo_window(&mut self, config: &Config) {
         while self.window.len() as u64 > config.reorg_window {
             let Some(applied) = self.window.pop_front() else { return };
             if applied.is_snapshot {
@@ -158,7 +158,7 @@ impl LiveTree {
     /// [`Error::RootMismatch`] when the state does not have the root that was recorded for it: writing on would spread
     /// the damage.
     pub(crate) fn build(
-        version: &Version,
+        version: &ReadState,
         config: &Config,
         parallelism: Parallelism,
         observer: &dyn Observer,
@@ -177,14 +177,14 @@ impl LiveTree {
     }
 
     fn of_state(
-        version: &Version,
+        version: &ReadState,
         config: &Config,
         base: BlockNumber,
         options: icecore_hot::Options,
         observer: &dyn Observer,
     ) -> Result<LiveTree, Error> {
         let last = version.last_snapshot(config, base)?;
-        let Built { tree, written } = version.build_tree(config, base, last, options, observer)?;
+        let Built { tree, written } = build_tree(version, config, base, last, options, observer)?;
         version.check_root(base, tree.root())?;
         let mut live = Self::new(tree);
         for written in written.chunk_by(|a, b| a.0 == b.0).flat_map(|domain| domain.chunks(LOOKUPS)) {
@@ -203,13 +203,13 @@ impl LiveTree {
     /// Applies the blocks in memory, all above `base`, to the tree, that of `base`, and gives the tables their nodes.
     fn replay(
         &mut self,
-        version: &Version,
+        version: &ReadState,
         config: &Config,
         base: Option<BlockNumber>,
         observer: &dyn Observer,
     ) -> Result<(), Error> {
         let mut previous = base;
-        let mut made: Vec<(&StepTable, Vec<NodeVersion>)> = Vec::new();
+        let mut made: Vec<(&StepMemtable, Vec<NodeVersion>)> = Vec::new();
         observer.begin("apply the blocks in memory", None);
         for table in &version.tables {
             table.for_each_block(config, |height, recorded, changes| {

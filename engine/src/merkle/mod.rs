@@ -5,6 +5,7 @@
 pub(crate) mod build;
 pub(crate) mod leaves;
 pub(crate) mod live_tree;
+pub(crate) mod parallel;
 pub(crate) mod prove;
 pub(crate) mod rows;
 pub(crate) mod span;

@@ -16,7 +16,7 @@ use crate::merkle::leaves::{Asked, Paths, ProofCost};
 use crate::merkle::rows::Rows;
 use crate::merkle::state_paths::StateAt;
 use crate::options::Config;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::stats::Counters;
 
 /// Fewer keys than this are proved by the calling thread: starting others takes longer.
@@ -24,7 +24,7 @@ const PARALLEL_KEYS_MIN: usize = 2048;
 
 /// Proves keys, each with its domain, at `at`, in the order asked.
 pub(crate) fn prove(
-    version: &Version,
+    version: &ReadState,
     config: &Arc<Config>,
     counters: &Counters,
     at: BlockNumber,

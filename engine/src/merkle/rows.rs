@@ -1,14 +1,12 @@
-//! The part of a tree that a snapshot kept, opened around the keys asked for.
+//! The part of a tree that a snapshot kept, opened around the keys of a proof.
 //!
 //! Row by row from the root: below every node on the way to a key the next row is read, all keys together, so that no read
-//! waits for another key's. What lies between the nodes that were read and not opened are single leaves: their keys are read
+//! waits for another key's. What is between the nodes that were read and not opened are single leaves: their keys are read
 //! from the leaf entries, and their values from the state at the block. That is all a proof needs, and the root that
 //! follows from it is compared with the recorded one before anything is believed.
 //!
 //! Reads are planned first and fetched together, as in [`multi_get`](crate::read::multi_get), and split between workers where
 //! the caller asks for it.
-
-use std::thread;
 
 use icecore_hot::{Entry, KeyHash, PartialTree, value_hash};
 use icecore_segments::span::PageSpan;
@@ -16,11 +14,12 @@ use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::memtable::node_key::{NodeKey, ROW_SPACING, decode_owner, hash_of_leaf, place_of_row};
+use crate::memtable::node_key::{NodeKey, ROW_SPACING, decode_preimage, hash_of_leaf, place_of_row};
 use crate::merkle::leaves::{Asked, Leaves, Paths, ProofCost, ProofSource};
+use crate::merkle::parallel::in_runs;
 use crate::merkle::span::Span;
 use crate::options::Config;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::read::scan::{MergeScan, Scan};
 use crate::segment::live::{LiveSegment, OpenFile};
 use crate::stats::Counters;
@@ -33,7 +32,7 @@ const RUNS_PER_WORKER: usize = 4;
 
 /// The rows of one snapshot.
 pub(crate) struct Rows<'v> {
-    version: &'v Version,
+    version: &'v ReadState,
     config: &'v Config,
     counters: &'v Counters,
     at: BlockNumber,
@@ -50,7 +49,7 @@ struct Inner {
 }
 
 /// The key that a leaf stands for.
-struct Owner {
+struct LeafPreimage {
     hash: KeyHash,
     domain: DomainId,
     key: Vec<u8>,
@@ -59,7 +58,7 @@ struct Owner {
 impl<'v> Rows<'v> {
     /// The rows of the block whose state is that at `at`; `None` when it is no snapshot, or its nodes are not there yet.
     pub(crate) fn of(
-        version: &'v Version,
+        version: &'v ReadState,
         config: &'v Config,
         counters: &'v Counters,
         at: BlockNumber,
@@ -134,8 +133,8 @@ impl<'v> Rows<'v> {
                 break;
             }
         }
-        let owners = self.owners(&self.cut(gaps(&frontier), targets), cost)?;
-        self.add_values(owners, known, cost)?;
+        let preimages = self.preimages(&self.cut(gaps(&frontier), targets), cost)?;
+        self.add_values(preimages, known, cost)?;
         Ok(assemble(&frontier, known))
     }
 
@@ -169,25 +168,32 @@ impl<'v> Rows<'v> {
     }
 
     /// The keys of the leaves in these spans, ascending.
-    fn owners(&self, spans: &[Span], cost: &mut ProofCost) -> Result<Vec<Owner>, Error> {
+    fn preimages(&self, spans: &[Span], cost: &mut ProofCost) -> Result<Vec<LeafPreimage>, Error> {
         let scans: Vec<Scan> = spans.iter().map(Span::leaves).collect();
         self.read(&scans, cost, |key, value| {
-            let (domain, owner) = decode_owner(value)?;
-            Some(Owner { hash: hash_of_leaf(key)?, domain, key: owner.to_vec() })
+            let (domain, preimage) = decode_preimage(value)?;
+            Some(LeafPreimage { hash: hash_of_leaf(key)?, domain, key: preimage.to_vec() })
         })
     }
 
     /// Looks up the values of the leaves that are not known, and adds them.
-    fn add_values(&self, owners: Vec<Owner>, known: &mut Leaves, cost: &mut ProofCost) -> Result<(), Error> {
-        let new: Vec<Owner> = owners.into_iter().filter(|owner| known.get(&owner.hash).is_none()).collect();
-        let asked: Vec<(DomainId, &[u8])> = new.iter().map(|owner| (owner.domain, &owner.key[..])).collect();
+    fn add_values(
+        &self,
+        preimages: Vec<LeafPreimage>,
+        known: &mut Leaves,
+        cost: &mut ProofCost,
+    ) -> Result<(), Error> {
+        let new: Vec<LeafPreimage> =
+            preimages.into_iter().filter(|preimage| known.get(&preimage.hash).is_none()).collect();
+        let asked: Vec<(DomainId, &[u8])> =
+            new.iter().map(|preimage| (preimage.domain, &preimage.key[..])).collect();
         let values = self.values(&asked, cost)?;
-        for (owner, value) in new.iter().zip(values) {
+        for (preimage, value) in new.iter().zip(values) {
             // A leaf without a value is none: the root will tell.
-            let domain = self.config.domains.get(owner.domain.index());
+            let domain = self.config.domains.get(preimage.domain.index());
             if let (Some(value), Some(domain)) = (value, domain) {
-                let entry = Entry { domain: domain.name.clone(), key: owner.key.clone(), value };
-                known.push(owner.hash, entry);
+                let entry = Entry { domain: domain.name.clone(), key: preimage.key.clone(), value };
+                known.push(preimage.hash, entry);
             }
         }
         known.order();
@@ -204,7 +210,7 @@ impl<'v> Rows<'v> {
         for (domain, _) in self.config.declared_ids() {
             let places: Vec<usize> = (0..asked.len()).filter(|&at| asked[at].0 == domain).collect();
             let keys: Vec<&[u8]> = places.iter().map(|&at| asked[at].1).collect();
-            let found = in_parallel(self.workers, &keys, |keys| {
+            let found = in_runs(self.workers, &keys, |keys| {
                 self.version.multi_get(domain, keys, self.at, self.counters.mine())
             })?;
             for (place, value) in places.into_iter().zip(found) {
@@ -222,13 +228,13 @@ impl<'v> Rows<'v> {
             return gaps;
         }
         let run = targets.len().div_ceil(self.workers * RUNS_PER_WORKER).max(1);
-        let mut borders = targets.iter().step_by(run).peekable();
+        let mut boundarys = targets.iter().step_by(run).peekable();
         let mut out = Vec::with_capacity(gaps.len());
         for mut gap in gaps {
-            while let Some(border) = borders.next_if(|border| **border <= gap.last) {
-                if *border > gap.first {
-                    out.push(Span { last: before(border), ..gap });
-                    gap.first = *border;
+            while let Some(boundary) = boundarys.next_if(|boundary| **boundary <= gap.last) {
+                if *boundary > gap.first {
+                    out.push(Span { last: before(boundary), ..gap });
+                    gap.first = *boundary;
                 }
             }
             out.push(gap);
@@ -243,7 +249,7 @@ impl<'v> Rows<'v> {
         cost: &mut ProofCost,
         decode: impl Fn(&[u8], &[u8]) -> Option<T> + Sync,
     ) -> Result<Vec<T>, Error> {
-        let found = in_parallel(self.workers, scans, |scans| {
+        let found = in_runs(self.workers, scans, |scans| {
             self.plan(scans)?;
             let mut found = Vec::new();
             for scan in scans {
@@ -263,53 +269,30 @@ impl<'v> Rows<'v> {
     fn plan(&self, scans: &[Scan]) -> Result<(), Error> {
         for segment in self.version.domain(self.nodes).iter().filter(|segment| segment.blocks.0 <= self.at) {
             for (first, last) in scans.iter().filter_map(Scan::ends) {
-                segment.fetch_index(first);
-                segment.fetch_index(last);
+                fetch_index(segment, first);
+                fetch_index(segment, last);
             }
             for (first, last) in scans.iter().filter_map(Scan::ends) {
-                segment.fetch_pages(first, last)?;
+                fetch_pages(segment, first, last)?;
             }
         }
         Ok(())
     }
 }
 
-impl LiveSegment {
-    fn fetch_index(&self, key: &[u8]) {
-        let Ok(index) = self.bt.get().map(OpenFile::view) else { return };
-        index.data().advise_fetch(index.leaf_range(index.leaf(key, BlockNumber::MAX)));
-    }
-
-    /// Asks for the pages between two keys.
-    fn fetch_pages(&self, first: &[u8], last: &[u8]) -> Result<(), Error> {
-        let from = self.locate(first, BlockNumber::MAX)?.first;
-        let to = self.locate(last, 0)?.last;
-        let last = to.min(from + FETCH_PAGES_MAX);
-        let segment = self.kv.get()?.view();
-        segment.data().advise_fetch(segment.file_range(PageSpan { last, ..PageSpan::page(from) }));
-        Ok(())
-    }
+fn fetch_index(segment: &LiveSegment, key: &[u8]) {
+    let Ok(index) = segment.bt.get().map(OpenFile::view) else { return };
+    index.data().advise_fetch(index.leaf_range(index.leaf(key, BlockNumber::MAX)));
 }
 
-/// Does the work in equal runs on so many threads, the results in order. One thread is the caller's.
-fn in_parallel<T: Sync, R: Send>(
-    workers: usize,
-    items: &[T],
-    work: impl Fn(&[T]) -> Result<Vec<R>, Error> + Sync,
-) -> Result<Vec<R>, Error> {
-    if workers == 1 || items.len() < 2 {
-        return work(items);
-    }
-    let run = items.len().div_ceil(workers);
-    thread::scope(|scope| {
-        let work = &work;
-        let threads: Vec<_> = items.chunks(run).map(|run| scope.spawn(move || work(run))).collect();
-        let mut out = Vec::new();
-        for thread in threads {
-            out.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
-        }
-        Ok(out)
-    })
+/// Asks for the pages between two keys.
+fn fetch_pages(segment: &LiveSegment, first: &[u8], last: &[u8]) -> Result<(), Error> {
+    let from = segment.locate(first, BlockNumber::MAX)?.first;
+    let to = segment.locate(last, 0)?.last;
+    let last = to.min(from + FETCH_PAGES_MAX);
+    let kv = segment.kv.get()?.view();
+    kv.data().advise_fetch(kv.file_range(PageSpan { last, ..PageSpan::page(from) }));
+    Ok(())
 }
 
 fn has_target(span: &Span, targets: &[KeyHash]) -> bool {
@@ -335,7 +318,7 @@ fn runs(opened: &[Inner], closed: &[Inner], len_max: usize) -> Vec<Span> {
     out.into_iter().map(|(span, _)| span).collect()
 }
 
-/// What lies before, between and behind subtrees: there is no inner node, so at most a leaf in each place.
+/// What is before, between and after subtrees: there is no inner node, so at most a leaf in each place.
 fn gaps(frontier: &[Inner]) -> Vec<Span> {
     let mut out = Vec::new();
     let mut first = Some(Span::ALL.first);

@@ -5,16 +5,17 @@ use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::memtable::node_key::{NodeKey, decode_owner};
+use crate::memtable::node_key::{NodeKey, decode_preimage};
+use crate::merkle::build::build_tree;
 use crate::merkle::leaves::{Asked, Leaves, Paths, ProofCost, ProofSource};
 use crate::options::Config;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::read::scan::{MergeScan, Scan};
 use crate::stats::Counters;
 
 /// The state at a block.
 pub(crate) struct StateAt<'v> {
-    pub(crate) version: &'v Version,
+    pub(crate) version: &'v ReadState,
     pub(crate) config: &'v Config,
     pub(crate) counters: &'v Counters,
     pub(crate) at: BlockNumber,
@@ -34,7 +35,7 @@ impl StateAt<'_> {
         let mut leaves = Leaves::default();
         let mut options = icecore_hot::Options::default();
         options.parallelism = parallelism;
-        let tree = self.version.build_tree(self.config, self.at, None, options, &())?.tree;
+        let tree = build_tree(self.version, self.config, self.at, None, options, &())?.tree;
         self.version.check_root(self.at, tree.root())?;
         let mut cost = ProofCost { source: ProofSource::State, reads: 1, entries: tree.len() };
         let paths: Vec<PathProof> = asked.iter().map(|asked| tree.prove(&asked.hash)).collect();
@@ -51,7 +52,7 @@ impl StateAt<'_> {
         wanted.dedup();
         cost.reads += (asked.len() + wanted.len()) as u64;
         cost.entries += wanted.len() as u64;
-        if !self.find_owners(&wanted, &mut leaves)? {
+        if !self.find_preimages(&wanted, &mut leaves)? {
             cost.entries += self.find_leaves(&wanted, &mut leaves)?;
         }
         leaves.order();
@@ -60,13 +61,13 @@ impl StateAt<'_> {
 
     /// Looks the keys with these hashes up among the nodes; `false` where not all are there: without snapshots, or at a
     /// block whose nodes were not made yet.
-    fn find_owners(&self, wanted: &[KeyHash], leaves: &mut Leaves) -> Result<bool, Error> {
+    fn find_preimages(&self, wanted: &[KeyHash], leaves: &mut Leaves) -> Result<bool, Error> {
         let Some(nodes) = self.config.nodes() else { return Ok(wanted.is_empty()) };
         for hash in wanted {
             let leaf = NodeKey::leaf(hash);
             let found = self.version.find(nodes, leaf.as_bytes(), self.at, self.counters.mine())?;
-            let Some(owner) = found.and_then(|((_, owner), _)| owner) else { return Ok(false) };
-            let (id, key) = decode_owner(&owner).ok_or(Error::SnapshotDamaged { block: self.at })?;
+            let Some(preimage) = found.and_then(|((_, preimage), _)| preimage) else { return Ok(false) };
+            let (id, key) = decode_preimage(&preimage).ok_or(Error::SnapshotDamaged { block: self.at })?;
             let domain = self.config.domains.get(id.index()).filter(|domain| domain.check_key(key).is_ok());
             let Some(domain) = domain else { return Ok(false) };
             let Some(value) = self.get(id, key)? else { return Ok(false) };

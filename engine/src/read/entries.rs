@@ -8,7 +8,7 @@ use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::read::scan::{MergeScan, Scan};
 
 /// Entries of the first chunk; each later one is twice as long, up to the longest. A chunk costs a seek in every segment of the
@@ -40,7 +40,7 @@ pub struct Entry {
 /// # Errors
 /// After an error there is nothing more.
 pub struct Entries {
-    version: Arc<Version>,
+    version: Arc<ReadState>,
     domain: DomainId,
     at: BlockNumber,
     /// What was not read yet; `None` at the end.
@@ -54,7 +54,7 @@ pub struct Entries {
 }
 
 impl Entries {
-    pub(crate) fn new(version: Arc<Version>, domain: DomainId, scan: &Scan, at: BlockNumber) -> Self {
+    pub(crate) fn new(version: Arc<ReadState>, domain: DomainId, scan: &Scan, at: BlockNumber) -> Self {
         let left = scan.limit.unwrap_or(u64::MAX);
         let (rest, chunk, error) = (Some(scan.clone()), Vec::new().into_iter(), None);
         Self { version, domain, at, rest, left, chunk, chunk_len: CHUNK_LENS.0, error }

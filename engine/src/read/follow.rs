@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentRecord};
 use crate::memtable::log_tail::{LogTail, NewTail};
-use crate::read::read_state::{LogFault, SegmentSet, Version, by_domain};
+use crate::read::read_state::{LogFault, ReadState, SegmentSet, by_domain};
 use crate::segment::live::LiveSegment;
 use crate::storage::directory::Directory;
 use crate::storage::layout;
@@ -44,7 +44,10 @@ struct Held {
 
 impl Follower {
     /// Opens the archive at `path`.
-    pub(crate) fn open(storage: &Arc<dyn Storage>, path: &Path) -> Result<(Directory, Self, Version), Error> {
+    pub(crate) fn open(
+        storage: &Arc<dyn Storage>,
+        path: &Path,
+    ) -> Result<(Directory, Self, ReadState), Error> {
         let (manifest, manifest_file) = Manifest::open(&**storage, path)?;
         let directory = Directory::new(storage, path, &manifest.config);
         let heights = manifest.heights();
@@ -60,7 +63,7 @@ impl Follower {
     ///
     /// # Cost
     /// Two system calls when nothing is new; else what is new is read.
-    pub(crate) fn refresh(&mut self, before: &Version) -> Result<Option<Version>, Error> {
+    pub(crate) fn refresh(&mut self, before: &ReadState) -> Result<Option<ReadState>, Error> {
         let log_is_read = match &self.log {
             Some(log) => !log.has_news()?,
             None => false,
@@ -73,8 +76,8 @@ impl Follower {
         Ok(Some(version))
     }
 
-    fn empty_version(&self) -> Version {
-        Version {
+    fn empty_version(&self) -> ReadState {
+        ReadState {
             segments: Arc::new(by_domain(self.directory.config.domains.len(), [])),
             tables: Vec::new(),
             log: Some(Arc::new(LogTail::new(Arc::clone(&self.directory.config)))),
@@ -104,7 +107,7 @@ impl Follower {
         Ok(true)
     }
 
-    fn catch_up(&mut self, before: &Version) -> Result<Version, Error> {
+    fn catch_up(&mut self, before: &ReadState) -> Result<ReadState, Error> {
         let mut known = Arc::clone(&before.segments);
         self.reload()?;
         loop {
@@ -119,7 +122,7 @@ impl Follower {
                 known = Arc::new(by_domain(held.segments.len(), kept));
                 continue;
             }
-            let mut version = Version { segments: Arc::new(held.segments), ..self.empty_version() };
+            let mut version = ReadState { segments: Arc::new(held.segments), ..self.empty_version() };
             version.emitted_head = self.manifest.emitted_head;
             match self.follow_log(before, &mut version) {
                 Err(Error::Missing { .. } | Error::Damaged { .. }) if self.reload()? => {
@@ -165,7 +168,7 @@ impl Follower {
     }
 
     /// Brings `version` to the end of the log, from where `before` left it if the manifest still names that file.
-    fn follow_log(&mut self, before: &Version, version: &mut Version) -> Result<(), Error> {
+    fn follow_log(&mut self, before: &ReadState, version: &mut ReadState) -> Result<(), Error> {
         let (first, last) = (self.manifest.wal_first, self.manifest.wal_last);
         let goes_on = self.log.take().filter(|log| first <= log.sequence() && log.sequence() <= last);
         let is_new = goes_on.is_none();
@@ -231,7 +234,7 @@ impl Follower {
     }
 }
 
-impl Version {
+impl ReadState {
     /// Takes the blocks of a log, and the heights that follow from it and from the manifest.
     fn set_log(&mut self, log: LogTail, manifest: &Manifest) {
         let first = manifest.first_block.or(log.first());

@@ -21,7 +21,7 @@ use icecore_segments::step::BlockNumber;
 use crate::domain::DomainId;
 use crate::error::Error;
 use crate::memtable::Found;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::segment::live::LiveSegment;
 use crate::stats::{Event, Tally};
 
@@ -42,7 +42,7 @@ pub(crate) enum Origin<'v> {
     Segment(&'v LiveSegment),
 }
 
-impl Version {
+impl ReadState {
     /// The newest version of `key` at or below `at`, and where it was found.
     pub(crate) fn find(
         &self,

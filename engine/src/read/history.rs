@@ -10,7 +10,7 @@ use icecore_segments::step::BlockNumber;
 use crate::domain::DomainId;
 use crate::error::Error;
 use crate::memtable::Found;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::read::shared::Shared;
 use crate::segment::live::LiveSegment;
 use crate::stats::Tally;
@@ -38,7 +38,7 @@ pub struct Change {
 /// After an error there is nothing more.
 pub struct History {
     shared: Arc<Shared>,
-    version: Arc<Version>,
+    version: Arc<ReadState>,
     domain: DomainId,
     key: Vec<u8>,
     /// Versions above are not wanted, or were given already; `None` at the end.
@@ -53,7 +53,7 @@ pub struct History {
 impl History {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        version: Arc<Version>,
+        version: Arc<ReadState>,
         domain: DomainId,
         key: &[u8],
         at: Option<BlockNumber>,
@@ -117,7 +117,7 @@ impl fmt::Debug for History {
     }
 }
 
-impl Version {
+impl ReadState {
     /// The versions of `key` at or below `at` among the blocks that are in no segment, newest first.
     fn history_in_memory(&self, domain: DomainId, key: &[u8], at: BlockNumber) -> Result<Vec<Found>, Error> {
         match &self.log {

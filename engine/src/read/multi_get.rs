@@ -11,7 +11,7 @@ use icecore_segments::step::BlockNumber;
 use crate::domain::DomainId;
 use crate::error::Error;
 use crate::read::get::FETCH_PAGES_MAX;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::segment::live::{LiveSegment, OpenFile};
 use crate::stats::{Event, Tally};
 use crate::storage::map::Requests;
@@ -25,7 +25,7 @@ struct Pending<'k> {
     hash: KeyHash,
 }
 
-impl Version {
+impl ReadState {
     /// The values of `keys` at `at`, in the order asked.
     pub(crate) fn multi_get(
         &self,
@@ -53,7 +53,7 @@ impl Version {
     }
 }
 
-impl Version {
+impl ReadState {
     /// The same for keys of several domains, one domain after the other.
     pub(crate) fn multi_get_across(
         &self,

@@ -1,11 +1,12 @@
 //! The immutable set of tables and segments that a reader pins: what the archive is at one moment.
 //!
-//! Every commit and every published change of files makes a new version; the old one lives as long as somebody
+//! Every commit and every published change of files makes a new one; the old one lives as long as somebody
 //! reads from it. Tables cover the steps that were not emitted, segments those that were; no step is in both.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use icecore_segments::checksum::Checksum;
 use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
@@ -13,7 +14,7 @@ use crate::error::{Available, Error};
 use crate::manifest::Manifest;
 use crate::memtable::Found;
 use crate::memtable::log_tail::LogTail;
-use crate::memtable::step_table::{StepTable, add_block, unwound};
+use crate::memtable::step_memtable::{StepMemtable, add_block, unwound};
 use crate::options::Config;
 use crate::segment::live::LiveSegment;
 use crate::wal::ChangeRef;
@@ -23,10 +24,10 @@ pub(crate) type SegmentSet = Vec<Vec<Arc<LiveSegment>>>;
 
 /// See the module.
 #[derive(Clone)]
-pub(crate) struct Version {
+pub(crate) struct ReadState {
     pub(crate) segments: Arc<SegmentSet>,
     /// The steps that are in no segment, ascending; with a writer in this process.
-    pub(crate) tables: Vec<Arc<StepTable>>,
+    pub(crate) tables: Vec<Arc<StepMemtable>>,
     /// The same for a reader of another process.
     pub(crate) log: Option<Arc<LogTail>>,
     /// Why the log of another process cannot be read: blocks that are in no segment are not known then.
@@ -71,7 +72,7 @@ impl LogFault {
     }
 }
 
-impl Version {
+impl ReadState {
     /// What the manifest names without the log.
     pub(crate) fn of_segments(
         config: &Config,
@@ -93,12 +94,12 @@ impl Version {
     ///
     /// # Cost
     /// For a reader of another process, the first call reads them from the log.
-    pub(crate) fn memory(&self) -> Result<&[Arc<StepTable>], Error> {
+    pub(crate) fn memory(&self) -> Result<&[Arc<StepMemtable>], Error> {
         self.log.as_ref().map_or(Ok(&self.tables[..]), |log| log.tables())
     }
 
     /// The same of those at or below `at`: none, and nothing is read for it, where all are above.
-    pub(crate) fn memory_up_to(&self, at: BlockNumber) -> Result<&[Arc<StepTable>], Error> {
+    pub(crate) fn memory_up_to(&self, at: BlockNumber) -> Result<&[Arc<StepMemtable>], Error> {
         match &self.log {
             Some(log) if log.newest_block(at).is_none() => Ok(&[]),
             _ => self.memory(),
@@ -149,17 +150,18 @@ impl Version {
     }
 
     /// Adds a block to the table of its step, which it returns, and makes it the head. `changes` are ordered by domain, then
-    /// key.
+    /// key, and `digest` is theirs.
     pub(crate) fn add_block(
         &mut self,
         config: &Config,
         height: BlockNumber,
         root: &[u8; 32],
+        digest: Checksum,
         changes: &[ChangeRef<'_>],
-    ) -> &StepTable {
+    ) -> &StepMemtable {
         self.first = self.first.or(Some(height));
         self.head = Some(height);
-        add_block(&mut self.tables, config, height, root, changes)
+        add_block(&mut self.tables, config, height, root, digest, changes)
     }
 
     /// Forgets the blocks above `to` that are in tables, and unless told otherwise what they have of nodes. Tables are copied,
@@ -180,7 +182,7 @@ impl Version {
     }
 }
 
-/// Sorts segments into the lists of a version.
+/// Sorts segments into the lists of a read state.
 pub(crate) fn by_domain(domains: usize, segments: impl IntoIterator<Item = Arc<LiveSegment>>) -> SegmentSet {
     let mut set: SegmentSet = vec![Vec::new(); domains];
     for segment in segments {

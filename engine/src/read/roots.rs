@@ -6,10 +6,10 @@ use icecore_segments::step::BlockNumber;
 use crate::domain::{DomainId, RootRow, root_height, root_key};
 use crate::error::Error;
 use crate::options::Config;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::read::scan::{MergeScan, Scan};
 
-impl Version {
+impl ReadState {
     /// The newest block at or below `at` and its root.
     pub(crate) fn newest_root(&self, at: BlockNumber) -> Result<(BlockNumber, Root), Error> {
         self.newest_block(at)?.ok_or_else(|| self.check(at).err().unwrap_or(Error::RootMissing { block: at }))

@@ -13,9 +13,9 @@ use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::memtable::step_table::StepTable;
+use crate::memtable::step_memtable::StepMemtable;
 use crate::memtable::{Direction, Found};
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::segment::live::{KvFile, LiveSegment};
 use crate::storage::Mapping;
 
@@ -156,7 +156,7 @@ pub(crate) struct MergeScan<'v> {
 
 impl<'v> MergeScan<'v> {
     pub(crate) fn new(
-        version: &'v Version,
+        version: &'v ReadState,
         domain: DomainId,
         scan: &Scan,
         at: BlockNumber,
@@ -280,12 +280,12 @@ struct Source<'v> {
 }
 
 enum Place<'v> {
-    Table { table: &'v StepTable, chunk: VecDeque<(Vec<u8>, Found)>, done: bool },
+    Table { table: &'v StepMemtable, chunk: VecDeque<(Vec<u8>, Found)>, done: bool },
     Segment(Box<Walk<'v>>),
 }
 
 impl<'v> Source<'v> {
-    fn table(table: &'v StepTable, range: Range) -> Self {
+    fn table(table: &'v StepMemtable, range: Range) -> Self {
         Self { range, current: None, place: Place::Table { table, chunk: VecDeque::new(), done: false } }
     }
 
@@ -320,7 +320,7 @@ impl<'v> Source<'v> {
 
 /// Fills `chunk` and narrows the range to what is behind it.
 fn fetch_chunk(
-    table: &StepTable,
+    table: &StepMemtable,
     range: &mut Range,
     chunk: &mut VecDeque<(Vec<u8>, Found)>,
     done: &mut bool,

@@ -1,4 +1,4 @@
-//! What a reader, its views and the writer of an archive share in one process: the present version and what follows it.
+//! What a reader, its views and the writer of an archive share in one process: the present read state and what follows it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::error::Error;
 use crate::read::follow::Follower;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::stats::{Counters, Failures};
 use crate::storage::Storage;
 use crate::storage::directory::Directory;
@@ -16,10 +16,10 @@ use crate::storage::directory::Directory;
 /// What a reader and its views share.
 pub(crate) struct Shared {
     pub(crate) directory: Directory,
-    version: RwLock<Arc<Version>>,
-    /// Counts the versions.
+    version: RwLock<Arc<ReadState>>,
+    /// Counts the read states.
     pub(crate) installed: AtomicU64,
-    /// Notified with each version.
+    /// Notified with each read state.
     pub(crate) changed: Condvar,
     pub(crate) waiting: Mutex<()>,
     /// How the archive is followed where another process may write it.
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(directory: Directory, version: Version) -> Arc<Self> {
+    pub(crate) fn new(directory: Directory, version: ReadState) -> Arc<Self> {
         Self::with_follower(directory, version, None)
     }
 
@@ -39,7 +39,7 @@ impl Shared {
         Ok(Self::with_follower(directory, version, Some(follower)))
     }
 
-    fn with_follower(directory: Directory, version: Version, follower: Option<Follower>) -> Arc<Self> {
+    fn with_follower(directory: Directory, version: ReadState, follower: Option<Follower>) -> Arc<Self> {
         Arc::new(Self {
             directory,
             version: RwLock::new(Arc::new(version)),
@@ -52,8 +52,8 @@ impl Shared {
         })
     }
 
-    /// Lets readers see a version.
-    pub(crate) fn install(&self, version: Version) {
+    /// Lets readers see a read state.
+    pub(crate) fn install(&self, version: ReadState) {
         *self.version.write() = Arc::new(version);
         self.installed.fetch_add(1, Ordering::Release);
         // Between the look and the wait of a reader there must be no gap.
@@ -70,13 +70,13 @@ impl Shared {
     pub(crate) fn follow(&self) -> Result<(), Error> {
         let Some(follower) = &self.follower else { return Ok(()) };
         let mut follower = follower.lock();
-        if let Some(version) = follower.refresh(&self.version())? {
+        if let Some(version) = follower.refresh(&self.read_state())? {
             self.install(version);
         }
         Ok(())
     }
 
-    pub(crate) fn version(&self) -> Arc<Version> {
+    pub(crate) fn read_state(&self) -> Arc<ReadState> {
         Arc::clone(&self.version.read())
     }
 }

@@ -1,4 +1,4 @@
-//! What can be told about a segment without reading its pages.
+//! What is known of a segment without reading its pages.
 
 use icecore_segments::frame::Kind;
 use icecore_segments::step::{BlockNumber, StepRange};

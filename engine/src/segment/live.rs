@@ -1,6 +1,6 @@
 //! Files of live segments: held from the moment a manifest names them, opened when they are first read.
 //!
-//! A reader pins a [`Version`](crate::read::read_state::Version), a version pins its segments, a segment pins its three files.
+//! A reader pins a [`ReadState`](crate::read::read_state::ReadState), which pins its segments, a segment pins its three files.
 //! When a change replaces a file, the file is marked obsolete and removed by whoever lets go of it last, as long as the
 //! writer that marked it is there; after that, by the next writer.
 //!
@@ -19,7 +19,7 @@ use icecore_index::{ExistenceFilter, PivotIndex};
 use icecore_segments::checksum::Checksum;
 use icecore_segments::frame::{FileSummary, Frame, Kind};
 use icecore_segments::step::{BlockNumber, StepRange};
-use icecore_segments::{Segment, SegmentSummary, Value};
+use icecore_segments::{Entry, Segment, SegmentSummary, Value};
 use parking_lot::Mutex;
 
 use crate::error::{Error, one_line};
@@ -212,7 +212,7 @@ impl<T> LiveFile<T> {
 
 impl<T: FileView> LiveFile<T> {
     fn new(directory: &Directory, record: &SegmentRecord) -> Self {
-        let identity = record.identity(&directory.config, T::KIND);
+        let identity = identity_of(record, &directory.config, T::KIND);
         Self {
             path: record.path(directory, T::KIND),
             identity,
@@ -427,6 +427,11 @@ impl LiveSegment {
             .map_or(true, |summary| summary.first_key.as_slice() <= key && key <= summary.last_key.as_slice())
     }
 
+    /// Whether an entry of a pass over several segments of one domain is of this one: their steps do not overlap (E4).
+    pub(crate) fn has(&self, entry: &Entry<'_>) -> bool {
+        self.blocks.0 <= entry.block && entry.block <= self.blocks.1
+    }
+
     /// What keeps its files from being used. Looks at the accessors that were not used yet: a system call each.
     pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
         self.bt.look();
@@ -440,14 +445,13 @@ pub(crate) fn entries_of(segments: &[Arc<LiveSegment>]) -> Result<u64, Error> {
     segments.iter().map(|segment| Ok(segment.summary()?.entries)).sum()
 }
 
-impl SegmentRecord {
-    fn identity(&self, config: &Config, kind: Kind) -> Identity {
-        Identity {
-            domain: config.name(self.domain).to_owned(),
-            steps: self.steps,
-            segment: self.kv.summary.content,
-            summary: self.file(kind).summary,
-        }
+/// What a file of a segment must be.
+fn identity_of(record: &SegmentRecord, config: &Config, kind: Kind) -> Identity {
+    Identity {
+        domain: config.name(record.domain).to_owned(),
+        steps: record.steps,
+        segment: record.kv.summary.content,
+        summary: record.file(kind).summary,
     }
 }
 
@@ -456,7 +460,7 @@ impl KvFile {
     pub(crate) fn open_for_pass(directory: &Directory, record: &SegmentRecord) -> Result<Self, Error> {
         let path = record.path(directory, Kind::Segment);
         let mapping = directory.storage.map(&path, Access::Sequential)?;
-        OpenFile::parse(&path, mapping, &record.identity(&directory.config, Kind::Segment))
+        OpenFile::parse(&path, mapping, &identity_of(record, &directory.config, Kind::Segment))
     }
 }
 

@@ -1,4 +1,4 @@
-//! One live segment: its files as readers hold them, how they are written and rewritten, and how their shape is chosen.
+//! One live segment: its files as readers hold them, how they are written and rewritten, and how their options are chosen.
 //!
 //! The formats are those of `icecore-segments` and `icecore-index`; this folder binds their bytes to files of the directory.
 //! The manifest says which segments there are; reading and maintenance use them.
@@ -7,5 +7,6 @@ pub(crate) mod info;
 pub(crate) mod live;
 pub(crate) mod merge_plan;
 pub(crate) mod policy;
+pub(crate) mod retire;
 pub(crate) mod rewrite;
 pub(crate) mod writer;

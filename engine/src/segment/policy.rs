@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::options::Config;
 use crate::options::DensityRule;
 use crate::segment::live::LiveSegment;
-use crate::segment::writer::Shape;
+use crate::segment::writer::SegmentOptions;
 
 /// The entries of a page where there is none to count: fewer than most have, so that a budget is not exceeded.
 const FRESH_PAGE_ENTRIES: u64 = 32;
@@ -27,14 +27,14 @@ pub(crate) struct NewSegment {
 
 impl NewSegment {
     /// How it is to be built beside those that are `live`.
-    pub(crate) fn shape<'s>(
+    pub(crate) fn options<'s>(
         &self,
         config: &Config,
         rule: DensityRule,
         head: Option<BlockNumber>,
         live: impl Iterator<Item = &'s Arc<LiveSegment>>,
         parallelism: Parallelism,
-    ) -> Result<Shape, Error> {
+    ) -> Result<SegmentOptions, Error> {
         let &Self { domain, steps, entries } = self;
         let head = head_step(config, head);
         let replaced =
@@ -50,7 +50,7 @@ impl NewSegment {
         facts.push(if old.is_empty() { fresh } else { SegmentFacts { pages, ..fresh } });
         let choice = choose(rule, &facts).pop().expect("one choice per segment");
         let encoding = encoding_by_span(steps, entries);
-        Ok(Shape {
+        Ok(SegmentOptions {
             m: choice.m,
             filter_bits: choice.filter_bits,
             parallelism,
@@ -92,7 +92,7 @@ fn facts_at(steps: StepRange, head: Step, entries: u64) -> SegmentFacts {
 
 /// How a segment is to be encoded, whatever rule chooses its accessors.
 ///
-/// By its length alone: an accessor can be brought in line later, a `.kv` cannot, and its bytes must not depend on where
+/// By its length alone: an accessor can be rebuilt by the rule later, a `.kv` cannot, and its bytes must not depend on where
 /// the head stood when it was written. With aligned merges a long segment is an old one.
 fn encoding_by_span(steps: StepRange, entries: u64) -> EncodingHint {
     let facts = facts_at(steps, Step(0), entries);

@@ -1,4 +1,4 @@
-//! From segments to a segment: the one streaming pass behind merge, prune and unwinding.
+//! From segments to a segment: the one streaming pass of merge, prune and unwinding.
 //!
 //! Inputs are read through mappings of their own, in order; nothing but the builders' constants is held in memory.
 
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::manifest::SegmentRecord;
 use crate::segment::live::KvFile;
 use crate::segment::live::LiveSegment;
-use crate::segment::writer::{RELEASE_EVERY, SegmentOutput, Shape};
+use crate::segment::writer::{RELEASE_EVERY, SegmentOptions, SegmentOutput};
 use crate::storage::directory::Directory;
 
 /// Entries between two calls of `on_progress`: some milliseconds.
@@ -25,7 +25,7 @@ pub(crate) fn rewrite<'i>(
     domain: DomainId,
     inputs: impl IntoIterator<Item = &'i LiveSegment>,
     steps: StepRange,
-    shape: Shape,
+    options: SegmentOptions,
     mut on_progress: impl FnMut(u64) -> Result<bool, Error>,
     mut keep: impl FnMut(&Entry<'_>) -> bool,
 ) -> Result<Option<SegmentRecord>, Error> {
@@ -35,19 +35,19 @@ pub(crate) fn rewrite<'i>(
         keys_max += input.summary()?.keys;
         opened.push(input);
     }
-    let mut output = SegmentOutput::create(directory, domain, steps, shape, keys_max)?;
-    let (mut seen, mut goes_on) = (0, true);
+    let mut output = SegmentOutput::create(directory, domain, steps, options, keys_max)?;
+    let (mut seen, mut may_continue) = (0, true);
     for_each_entry(directory, opened, |entry| {
         if keep(entry) {
             output.push(*entry)?;
         }
         seen += 1;
         if seen % PROGRESS_EVERY == 0 {
-            goes_on = on_progress(PROGRESS_EVERY)?;
+            may_continue = on_progress(PROGRESS_EVERY)?;
         }
-        Ok(goes_on)
+        Ok(may_continue)
     })?;
-    if !goes_on || !on_progress(seen % PROGRESS_EVERY)? {
+    if !may_continue || !on_progress(seen % PROGRESS_EVERY)? {
         return Ok(None);
     }
     output.finish()

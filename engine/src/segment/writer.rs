@@ -28,7 +28,7 @@ type Sink = Box<dyn WriteFile>;
 
 /// How a segment and its accessors are to be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct SegmentOptions {
     pub(crate) m: Density,
     pub(crate) filter_bits: FilterBits,
     pub(crate) encoding: EncodingRule,
@@ -135,7 +135,7 @@ pub(crate) struct SegmentOutput<'d> {
     directory: &'d Directory,
     domain: DomainId,
     steps: StepRange,
-    shape: Shape,
+    options: SegmentOptions,
     kv: NewFile,
     bt: NewFile,
     builder: SegmentBuilder<Sink, PivotBuilder<Sink>>,
@@ -148,17 +148,17 @@ impl<'d> SegmentOutput<'d> {
         directory: &'d Directory,
         domain: DomainId,
         steps: StepRange,
-        shape: Shape,
+        options: SegmentOptions,
         keys_max: u64,
     ) -> Result<Self, Error> {
         let name = directory.config.name(domain);
         let (kv, kv_sink) = NewFile::create(directory, domain, steps, Kind::Segment, None)?;
         let (bt, bt_sink) = NewFile::create(directory, domain, steps, Kind::PivotIndex, None)?;
-        let pivots = PivotBuilder::new(bt_sink, name, steps, shape.m).map_err(|e| bt.error(e))?;
+        let pivots = PivotBuilder::new(bt_sink, name, steps, options.m).map_err(|e| bt.error(e))?;
         let builder =
-            SegmentBuilder::new(kv_sink, name, steps, shape.encoding, pivots).map_err(|e| kv.error(e))?;
-        let filter = filter_builder(directory, shape.filter_bits, keys_max, shape.parallelism)?;
-        Ok(Self { directory, domain, steps, shape, kv, bt, builder, filter })
+            SegmentBuilder::new(kv_sink, name, steps, options.encoding, pivots).map_err(|e| kv.error(e))?;
+        let filter = filter_builder(directory, options.filter_bits, keys_max, options.parallelism)?;
+        Ok(Self { directory, domain, steps, options, kv, bt, builder, filter })
     }
 
     /// Takes the next entry, in the order of a segment.
@@ -171,7 +171,7 @@ impl<'d> SegmentOutput<'d> {
 
     /// Writes what is left of the three files and syncs them. Without an entry there is no segment.
     pub(crate) fn finish(self) -> Result<Option<SegmentRecord>, Error> {
-        let Self { directory, domain, steps, shape, kv, bt, builder, filter } = self;
+        let Self { directory, domain, steps, options, kv, bt, builder, filter } = self;
         let (summary, kv_sink, pivots) = builder.finish().map_err(|e| kv.error(e))?;
         if summary.entries == 0 {
             return Ok(None);
@@ -183,7 +183,7 @@ impl<'d> SegmentOutput<'d> {
         let bt = bt.sync(bt_sink, pivot_summary.file)?;
         let kv = kv.sync(kv_sink, summary.file)?;
         let (kv, bt, kvei) = (kv.keep(), bt.keep(), kvei.keep());
-        let (m, filter_bits) = (shape.m, shape.filter_bits);
+        let (m, filter_bits) = (options.m, options.filter_bits);
         Ok(Some(SegmentRecord { domain, steps, kv, bt, kvei, m, filter_bits }))
     }
 }

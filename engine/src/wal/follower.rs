@@ -7,7 +7,7 @@
 //!
 //! Of a block the head is read: height, root, and a fingerprint of each key, with a checksum of their own. Bodies before the
 //! last offset that some record calls durable are checked when they are read, as pages are. Those
-//! behind it may be torn, so they are checked here, and the first that does not hold ends the file. A file that looks
+//! after it may be torn, so they are checked here, and the first that does not hold ends the file. A file that looks
 //! damaged may have been met in the midst of a recovery, which cuts and appends, so it is looked at again before that is
 //! said.
 
@@ -214,7 +214,7 @@ impl WalFollower {
         })
     }
 
-    /// Reads the record at an offset and moves `seen` behind it; `None` for one that replay has nothing to learn from.
+    /// Reads the record at an offset and moves `seen` after it; `None` for one that replay has nothing to learn from.
     fn record_at(
         &self,
         at: u64,

@@ -5,7 +5,7 @@ use icecore_segments::step::{BlockNumber, Step};
 use super::record::Record;
 use crate::steps::StepLen;
 
-/// Follows the newest block through all records of a log, over the borders of its files.
+/// Follows the newest block through all records of a log, over the boundaries of its files.
 ///
 /// A log begins in the midst of a chain, so anything may come first.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ impl Heights {
         Self { newest: None, step_len, emitted_to, emitted: None }
     }
 
-    /// The border moved, as it does for who follows a log: `newest` is the newest block before it in the log so far.
+    /// The boundary moved, as it does for who follows a log: `newest` is the newest block before it in the log so far.
     pub(crate) fn emit_to(&mut self, emitted_to: Step, newest: Option<BlockNumber>) {
         self.emitted_to = emitted_to;
         self.emitted = self.emitted.max(newest);

@@ -6,7 +6,8 @@
 
 use std::collections::VecDeque;
 
-use icecore_segments::step::Step;
+use icecore_segments::checksum::Checksum;
+use icecore_segments::step::{BlockNumber, Step};
 
 use crate::error::Error;
 use crate::storage::directory::Directory;
@@ -98,18 +99,26 @@ impl Log {
     /// Seals the present file, durably, and goes on in the next.
     pub(crate) fn go_on_in(&mut self, mut next: NextFile) -> Result<(), Error> {
         let writer = next.writer.take().expect("a next file is complete and used once");
+        assert!(writer.is_synced(), "W2: what a log file has is durable before the manifest names it");
+        assert_eq!(next.file.sequence, self.last() + 1, "W2: log files are numbered without a gap");
         next.is_unused = false;
         self.files.push_back(next.file);
         self.unsynced = 0;
         std::mem::replace(&mut self.writer, writer).seal()
     }
 
-    /// Appends a record and hands it to the system. `step` is that of a block.
-    pub(crate) fn append(&mut self, record: &RecordRef<'_>, step: Option<Step>) -> Result<(), Error> {
-        self.writer.append(record)?;
+    /// Appends a block of `step` and hands it to the system. Returns the digest of its changes.
+    pub(crate) fn append_block(&mut self, record: &RecordRef<'_>, step: Step) -> Result<Checksum, Error> {
+        let digest = self.writer.append_digested(record)?;
         self.unsynced += 1;
-        let present = self.files.back_mut().expect("an archive has a log file");
-        step.into_iter().for_each(|step| present.add_block(step));
+        self.files.back_mut().expect("an archive has a log file").add_block(step);
+        Ok(digest)
+    }
+
+    /// Appends an unwinding and hands it to the system.
+    pub(crate) fn append_unwind(&mut self, to: BlockNumber) -> Result<(), Error> {
+        self.writer.append(&RecordRef::Unwind { to })?;
+        self.unsynced += 1;
         Ok(())
     }
 
@@ -135,9 +144,9 @@ impl Log {
     /// Makes every record durable, and that the file says so: after a power loss, too, a reader knows of all of them.
     ///
     /// After [`Log::sync`] alone it may not know of the last one, until a writer has opened the archive.
-    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+    pub(crate) fn sync_marker(&mut self) -> Result<(), Error> {
         self.sync()?;
-        self.writer.settle()
+        self.writer.sync_marker()
     }
 
     /// The first file that has a block at or after `emitted_to`, or the one being written.
@@ -148,6 +157,7 @@ impl Log {
 
     /// Removes the files before `first`, which no manifest names any more.
     pub(crate) fn trim(&mut self, first: u64) -> Result<(), Error> {
+        assert!(first <= self.last(), "E3: the file that is appended to is needed");
         while let Some(file) = self.files.front().filter(|file| file.sequence < first) {
             self.directory.storage.remove(&layout::wal_file(&self.directory.path, file.sequence))?;
             self.files.pop_front();
@@ -182,9 +192,9 @@ impl NextFile {
     }
 
     /// Makes everything in it durable.
-    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+    pub(crate) fn sync_marker(&mut self) -> Result<(), Error> {
         self.writer().sync()?;
-        self.writer().settle()
+        self.writer().sync_marker()
     }
 
     fn writer(&mut self) -> &mut WalWriter {

@@ -12,23 +12,23 @@
 //! # What is torn and what is damaged
 //!
 //! An append that a crash interrupts leaves less than was written: a shorter file, zeros or foreign bytes where data
-//! never reached the disk, even a hole with sound records behind it, because the system writes pages
+//! never reached the disk, even a hole with sound records after it, because the system writes pages
 //! in any order. All of this happens only to bytes that were never synced. So each record says how far the file was
 //! durable when the record was written, and a *mark*, a record with nothing in it, is written after each sync. Then:
 //!
 //! * Sealed files end in an *end* record and are synced before the manifest names a successor. Anything wrong in one
 //!   is damage.
-//! * In the last file, a bad record is **damage** if any sound record header behind it, at whatever offset, says that
-//!   the place was durable; otherwise it is the **torn tail**, and is cut with everything behind it.
+//! * In the last file, a bad record is **damage** if any sound record header after it, at whatever offset, says that
+//!   the place was durable; otherwise it is the **torn tail**, and is cut with everything after it.
 //!
 //! Checksums cover the place (file and offset), so that stale or copied records are not sound.
 //!
 //! # What this cannot distinguish
 //!
-//! * A flipped bit in the last synced record is seen as damage because the mark behind it says so. If a power loss
+//! * A flipped bit in the last synced record is seen as damage because the mark after it says so. If a power loss
 //!   took the mark, which is not synced itself, that record reads as torn. The window closes with the next sync, or
 //!   when the system writes the mark out on its own.
-//!   [`WalWriter::settle`] syncs the mark as well; flushing, unwinding and pruning end with it.
+//!   [`WalWriter::sync_marker`] syncs the mark as well; flushing, unwinding and pruning end with it.
 //! * Bytes never synced carry no such protection, in the relaxed mode as many as were appended since the last sync:
 //!   damage to them reads as a torn tail, which is what that mode says it may lose.
 //! * After a sync that failed, the system may show bytes that it will not write any more. The process that saw the
@@ -38,7 +38,7 @@
 //! * Whoever can write values and knows file and offset to come can store bytes that look like a mark. A torn tail
 //!   may then be reported as damage; never the reverse.
 //!
-//! The cost of the judgement is one pass over the bytes behind the bad record, with a checksum of 24 bytes at
+//! The cost of the judgement is one pass over the bytes after the bad record, with a checksum of 24 bytes at
 //! those offsets where the fields make sense.
 
 mod follower;
@@ -62,8 +62,13 @@ use record::encode_changes;
 
 /// The digest of what a block changes: BLAKE3 of the changes as the log has them. `changes` are ordered by domain, then key.
 pub(crate) fn digest(changes: &[ChangeRef<'_>]) -> Checksum {
+    digest_of_encoded(&encode_changes(changes))
+}
+
+/// The same of changes as a body has them.
+fn digest_of_encoded(changes: &[u8]) -> Checksum {
     let mut hasher = ContentHasher::default();
-    hasher.update(&encode_changes(changes));
+    hasher.update(changes);
     hasher.finish()
 }
 

@@ -310,7 +310,7 @@ impl Walk {
             walk.durable = durable;
             if kind == Kind::End {
                 walk.ended = true;
-                let after = Bad { offset: frame.end, reason: "bytes behind the end record" };
+                let after = Bad { offset: frame.end, reason: "bytes after the end record" };
                 return if frame.end == bytes.len() { walk } else { walk.contradicted_by(after) };
             }
             walk.len = frame.end;
@@ -348,7 +348,7 @@ pub(crate) fn whole_blocks(bytes: &[u8], id: LogFileId, offset: usize) -> Vec<Bl
     heights
 }
 
-/// Whether any sound record header behind `bad` says that the byte there was synced.
+/// Whether any sound record header after `bad` says that the byte there was synced.
 fn was_durable(bytes: &[u8], bad: usize, header: FileHeader) -> bool {
     if left_out!(TornTail) {
         return false;

@@ -132,8 +132,8 @@ impl RecordRef<'_> {
         }
     }
 
-    /// Appends the body, as files of this version have it.
-    pub(super) fn encode_body(&self, out: &mut Vec<u8>, version: u16) {
+    /// Appends the body, as files of this version have it. Returns where in `out` the changes of a block begin.
+    pub(super) fn encode_body(&self, out: &mut Vec<u8>, version: u16) -> usize {
         match self {
             Self::Block { height, root, changes } => {
                 let from = out.len();
@@ -148,9 +148,14 @@ impl RecordRef<'_> {
                     let sum = crc64(&out[from..]);
                     out.extend_from_slice(&sum.to_le_bytes());
                 }
+                let changes_at = out.len();
                 changes.iter().for_each(|change| encode_change(out, change));
+                changes_at
             }
-            Self::Unwind { to } => out.extend_from_slice(&to.to_le_bytes()),
+            Self::Unwind { to } => {
+                out.extend_from_slice(&to.to_le_bytes());
+                out.len()
+            }
         }
     }
 }
@@ -375,7 +380,7 @@ pub(super) struct RecordHeader {
 impl RecordHeader {
     /// Reads the header at `offset` of a file. `None`: there is no sound one.
     ///
-    /// Cheapest first, because the search behind a bad record asks this at every offset.
+    /// Cheapest first, because the search after a bad record asks this at every offset.
     pub(super) fn at(file: &[u8], offset: usize, of_file: FileHeader) -> Option<Self> {
         Self::parse(file.get(offset..)?, offset as u64, of_file)
     }
@@ -412,7 +417,7 @@ fn header_sum(header: &[u8], offset: u64, of_file: FileHeader) -> u64 {
         ^ (offset ^ of_file.salt).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// Fills in the header of a record whose body stands behind [`RECORD_HEADER_LEN`] free bytes.
+/// Fills in the header of a record whose body stands after [`RECORD_HEADER_LEN`] free bytes.
 ///
 /// # Panics
 /// If the body is longer than [`BODY_LEN_MAX`]: the writer refuses it before.

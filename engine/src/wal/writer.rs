@@ -3,9 +3,12 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use super::digest_of_encoded;
 use super::header::{FILE_HEADER_LEN, FileHeader, VERSION, file_header};
 use super::reader::Position;
 use super::record::{BODY_LEN_MAX, Kind, RECORD_HEADER_LEN, RecordRef, finish_record};
+use icecore_segments::checksum::Checksum;
+
 use crate::error::{Error, ErrorKind, Operation, Poison};
 use crate::options::LogFileId;
 use crate::storage::{Storage, WriteFile};
@@ -105,10 +108,23 @@ impl WalWriter {
     /// [`Error::TooLarge`] for a body longer than [`BODY_LEN_MAX`], and nothing was written; [`Error::Io`] if the
     /// write failed, and [`Error::Poisoned`] ever after.
     pub(crate) fn append(&mut self, record: &RecordRef<'_>) -> Result<(), Error> {
+        self.append_and_show(record, |_| {})
+    }
+
+    /// The same. Returns the digest of the changes of a block, made of the bytes at hand: see [`digest`](super::digest).
+    pub(crate) fn append_digested(&mut self, record: &RecordRef<'_>) -> Result<Checksum, Error> {
+        let mut digest = Checksum::default();
+        self.append_and_show(record, |changes| digest = digest_of_encoded(changes))?;
+        Ok(digest)
+    }
+
+    /// The same; `show` sees the encoded changes of a block.
+    fn append_and_show(&mut self, record: &RecordRef<'_>, show: impl FnOnce(&[u8])) -> Result<(), Error> {
         let version = self.header.version;
         self.put(record.kind(), |body| {
             let head = body.len();
-            record.encode_body(body, version);
+            let changes_at = record.encode_body(body, version);
+            show(&body[changes_at..]);
             debug_assert!(
                 (body.len() - head) as u64 <= record.body_len(),
                 "no more is written than was measured"
@@ -137,11 +153,11 @@ impl WalWriter {
         self.put(Kind::Mark, |_| {})
     }
 
-    /// Makes durable what stands behind the last sync: the mark that tells of it.
+    /// Makes durable what stands after the last sync: the mark that tells of it.
     ///
     /// # Errors
     /// As those of [`WalWriter::sync`].
-    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+    pub(crate) fn sync_marker(&mut self) -> Result<(), Error> {
         self.refuse_after_failure()?;
         if self.durable == self.len { Ok(()) } else { self.sync_file() }
     }
@@ -151,7 +167,14 @@ impl WalWriter {
     /// Create the next file first. Then a full disk is noticed while this one can still go on.
     pub(crate) fn seal(mut self) -> Result<(), Error> {
         self.put(Kind::End, |_| {})?;
-        self.sync_file()
+        self.sync_file()?;
+        assert_eq!(self.durable, self.len, "W1: a sealed file is durable up to its end");
+        Ok(())
+    }
+
+    /// Whether no record waits for a sync.
+    pub(crate) fn is_synced(&self) -> bool {
+        !self.unsynced
     }
 
     /// The length of the file in bytes.
@@ -176,6 +199,7 @@ impl WalWriter {
 
     fn put(&mut self, kind: Kind, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), Error> {
         self.refuse_after_failure()?;
+        debug_assert!(self.durable <= self.len, "W3: a record tells of bytes before it");
         self.buffer.clear();
         self.buffer.resize(RECORD_HEADER_LEN, 0);
         encode(&mut self.buffer);

@@ -1,8 +1,8 @@
-//! Whether a block that is given again is the one that the archive has: what an import asks of each block below the head
+//! Whether a block that is given again is the one that the archive has: what an import compares for each block below the head
 //! before it passes over it.
 //!
 //! Expected cost where they are the same: one lookup among the roots and one hash over what was given. The digest of a
-//! block's changes is kept beside its root, so that a block with *fewer* changes is told apart too, which no number of
+//! block's changes is kept beside its root, so that a block with *fewer* changes is recognised too, which no number of
 //! lookups would tell. Only where the digests differ is the difference searched for.
 
 use icecore_segments::step::BlockNumber;
@@ -10,10 +10,10 @@ use icecore_segments::step::BlockNumber;
 use crate::domain::{DomainId, RootRow, root_key};
 use crate::error::Error;
 use crate::memtable::Found;
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::segment::live::LiveSegment;
 use crate::wal::{ChangeRef, digest};
-use crate::write::writer::Core;
+use crate::write::writer::Writer;
 
 /// What the archive has at the height of a block that was given again. See [`BlockWriter::compare`](crate::BlockWriter::compare).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,15 +61,15 @@ impl From<Option<Vec<u8>>> for Written {
     }
 }
 
-impl Core {
+impl Writer {
     /// Compares a block given again with the one that the archive has at its height. `changes` are ordered by domain, then key.
     pub(crate) fn compare(
         &self,
         height: BlockNumber,
         changes: &[ChangeRef<'_>],
     ) -> Result<Comparison, Error> {
-        let pruned_before = self.state.lock().manifest.pruned_before;
-        let version = self.version();
+        let pruned_before = self.lock().manifest().pruned_before;
+        let version = self.read_state();
         match version.range() {
             Some((first, head)) if first <= height && height <= head => {}
             _ => return Ok(Comparison::NotHeld),
@@ -95,7 +95,7 @@ impl Core {
         }
     }
 
-    fn root_row(&self, version: &Version, height: BlockNumber) -> Result<Option<RootRow>, Error> {
+    fn root_row(&self, version: &ReadState, height: BlockNumber) -> Result<Option<RootRow>, Error> {
         let tally = self.shared.counters.mine();
         let found = version.find(DomainId::ROOTS, &root_key(height), height, tally)?;
         let Some(((_, Some(value)), _)) = found else { return Ok(None) };
@@ -105,7 +105,7 @@ impl Core {
     /// What the archive has at `height` for the key of `change`, where that is something else.
     fn held_otherwise(
         &self,
-        version: &Version,
+        version: &ReadState,
         height: BlockNumber,
         change: &ChangeRef<'_>,
         is_floor: bool,
@@ -127,7 +127,7 @@ impl Core {
     /// The first version of block `height` whose key is not among `changes`.
     fn not_given(
         &self,
-        version: &Version,
+        version: &ReadState,
         height: BlockNumber,
         changes: &[ChangeRef<'_>],
     ) -> Result<Option<Difference>, Error> {
@@ -135,7 +135,7 @@ impl Core {
             changes.binary_search_by(|change| (change.domain, change.key).cmp(&(domain.0, key))).is_ok()
         };
         for (id, _) in self.shared.directory.config.declared_ids() {
-            let found = version.first_of_block(id, height, |key| !is_given(id, key))?;
+            let found = first_of_block(version, id, height, |key| !is_given(id, key))?;
             if let Some((key, (_, value))) = found {
                 let change = ChangeRef { domain: id.0, key: &key, value: None };
                 return Ok(Some(self.difference(&change, Written::Nothing, value.into())));
@@ -150,35 +150,33 @@ impl Core {
     }
 }
 
-impl Version {
-    /// The first key, among those that `wanted` takes, that block `height` wrote or deleted.
-    fn first_of_block(
-        &self,
-        domain: DomainId,
-        height: BlockNumber,
-        wanted: impl Fn(&[u8]) -> bool,
-    ) -> Result<Option<(Vec<u8>, Found)>, Error> {
-        for table in self.memory()? {
-            for (key, versions) in table.keys(domain).iter() {
-                let Ok(at) = versions.binary_search_by_key(&height, |(block, _)| *block) else { continue };
-                if wanted(key) {
-                    let value = versions[at].1.as_deref().map(<[u8]>::to_vec);
-                    return Ok(Some((key.to_vec(), (height, value))));
-                }
+/// The first key, among those that `wanted` takes, that block `height` wrote or deleted.
+fn first_of_block(
+    version: &ReadState,
+    domain: DomainId,
+    height: BlockNumber,
+    wanted: impl Fn(&[u8]) -> bool,
+) -> Result<Option<(Vec<u8>, Found)>, Error> {
+    for table in version.memory()? {
+        for (key, versions) in table.keys(domain).iter() {
+            let Ok(at) = versions.binary_search_by_key(&height, |(block, _)| *block) else { continue };
+            if wanted(key) {
+                let value = versions[at].1.as_deref().map(<[u8]>::to_vec);
+                return Ok(Some((key.to_vec(), (height, value))));
             }
         }
-        let covers = |blocks: (BlockNumber, BlockNumber)| blocks.0 <= height && height <= blocks.1;
-        for segment in self.domain(domain).iter().filter(|segment| covers(segment.blocks)) {
-            let kv = segment.kv.get()?;
-            let mut cursor = kv.view().cursor();
-            cursor.seek_first().map_err(|e| kv.error(e))?;
-            while let Some(entry) = cursor.entry() {
-                if entry.block == height && wanted(entry.key) {
-                    return Ok(Some((entry.key.to_vec(), (height, LiveSegment::load(kv, &entry.value)?))));
-                }
-                cursor.next().map_err(|e| kv.error(e))?;
-            }
-        }
-        Ok(None)
     }
+    let covers = |blocks: (BlockNumber, BlockNumber)| blocks.0 <= height && height <= blocks.1;
+    for segment in version.domain(domain).iter().filter(|segment| covers(segment.blocks)) {
+        let kv = segment.kv.get()?;
+        let mut cursor = kv.view().cursor();
+        cursor.seek_first().map_err(|e| kv.error(e))?;
+        while let Some(entry) = cursor.entry() {
+            if entry.block == height && wanted(entry.key) {
+                return Ok(Some((entry.key.to_vec(), (height, LiveSegment::load(kv, &entry.value)?))));
+            }
+            cursor.next().map_err(|e| kv.error(e))?;
+        }
+    }
+    Ok(None)
 }

@@ -15,14 +15,15 @@ use icecore_segments::step::{BlockNumber, Step};
 
 use crate::error::Error;
 use crate::manifest::Manifest;
-use crate::read::read_state::Version;
+use crate::merkle::build::build_tree;
+use crate::read::read_state::ReadState;
 use crate::segment::live::LiveSegment;
 use crate::storage::copy_file;
 use crate::storage::directory::Directory;
 use crate::storage::layout;
 use crate::wal::log::create_file;
 use crate::wal::{
-    BlockRecord, ChangeRef, Heights, Record, RecordRef, Tail, WalReader, WalWriter, whole_blocks,
+    BlockRecord, ChangeRef, Heights, Record, RecordRef, Tail, WalReader, WalWriter, digest, whole_blocks,
 };
 
 /// What is given up of a damaged log. See [`LogDamage::DropAfter`](crate::LogDamage::DropAfter).
@@ -74,7 +75,6 @@ pub(crate) fn drop_damaged(directory: &Directory, manifest: &mut Manifest) -> Re
         }
     }
     let mut next = manifest.clone();
-    next.generation += 1;
     next.wal_last += 1;
     next.wal_first = next.wal_last;
     storage.remove(&layout::wal_file(path, next.wal_last))?;
@@ -84,8 +84,7 @@ pub(crate) fn drop_damaged(directory: &Directory, manifest: &mut Manifest) -> Re
         (next.emitted_to, next.first_block, next.pruned_before) = (Step(0), None, 0);
     }
     storage.sync_dir(&layout::wal_dir(path))?;
-    next.store(storage, path)?;
-    *manifest = next;
+    *manifest = next.store_next(storage, path)?;
     Ok(Some(plan.report))
 }
 
@@ -97,7 +96,7 @@ fn write_log(directory: &Directory, sequence: u64, blocks: &[BlockRecord]) -> Re
         log.append(&RecordRef::Block { height: *height, root, changes: &changes })?;
     }
     log.sync()?;
-    log.settle()?;
+    log.sync_marker()?;
     Ok(log)
 }
 
@@ -149,11 +148,11 @@ fn continues_segments(
     let Some(block) = block else { return Ok(true) };
     let hold = |record| Arc::new(LiveSegment::hold(directory, record, &mut |_| {}));
     let mut version =
-        Version::of_segments(&directory.config, manifest, manifest.segments.iter().cloned().map(hold));
+        ReadState::of_segments(&directory.config, manifest, manifest.segments.iter().cloned().map(hold));
     let changes: Vec<_> = block.changes.iter().map(ChangeRef::from).collect();
-    version.add_block(&directory.config, block.height, &block.root, &changes);
+    version.add_block(&directory.config, block.height, &block.root, digest(&changes), &changes);
     let options = icecore_hot::Options::default();
-    let built = version.build_tree(&directory.config, block.height, None, options, &())?;
+    let built = build_tree(&version, &directory.config, block.height, None, options, &())?;
     Ok(built.tree.root().0 == block.root)
 }
 

@@ -4,4 +4,5 @@ pub(crate) mod commit;
 pub(crate) mod compare;
 pub(crate) mod log_drop;
 pub(crate) mod recovery;
+pub(crate) mod version_edit;
 pub(crate) mod writer;

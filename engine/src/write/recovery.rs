@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 use icecore_index::Parallelism;
 use icecore_segments::frame::Kind;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use rayon::prelude::*;
 
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentRecord, had_content};
 use crate::options::{ArchiveId, Config, DensityRule, LogDamage, OpenOptions};
-use crate::read::read_state::Version;
+use crate::read::read_state::ReadState;
 use crate::read::shared::Shared;
 use crate::segment::live::{FileView, LiveFile, LiveSegment};
 use crate::segment::writer::{rebuild_filter, rebuild_index};
@@ -28,9 +28,9 @@ use crate::storage::Storage;
 use crate::storage::directory::Directory;
 use crate::storage::layout;
 use crate::wal::log::{Log, LogFile, create_file};
-use crate::wal::{ChangeRef, Heights, Position, Record, Tail, WalReader};
+use crate::wal::{ChangeRef, Heights, Position, Record, Tail, WalReader, digest};
 use crate::write::log_drop;
-use crate::write::writer::{Core, State};
+use crate::write::writer::{Recovered, Writer};
 
 /// Makes the directory of a new archive. The manifest comes last: without it there is no archive.
 pub(crate) fn create(
@@ -78,7 +78,7 @@ pub(crate) fn open_for_writing(
     storage: Arc<dyn Storage>,
     path: &Path,
     options: OpenOptions,
-) -> Result<Core, Error> {
+) -> Result<Writer, Error> {
     options.check()?;
     if storage.list(path)?.is_none() {
         return Err(Error::NotAnArchive { path: path.to_owned() });
@@ -99,30 +99,19 @@ pub(crate) fn open_for_writing(
     repairs.sort();
     if !repairs.is_empty() {
         manifest.segments = loaded.version.all_segments().map(|segment| segment.record.clone()).collect();
-        manifest.generation += 1;
         storage.sync_dir(path)?;
-        manifest.store(&*storage, path)?;
+        manifest = manifest.store_next(&*storage, path)?;
     }
     remove_garbage(&directory, &manifest, &loaded.version)?;
     let log = Log::resume(&directory, loaded.files, loaded.log_end)?;
     directory.fill_reserve()?;
-    let state = State::new(manifest, log);
-    let core = Core {
-        shared: Shared::new(directory, loaded.version),
-        options,
-        state: Mutex::new(state),
-        structure: Mutex::new(()),
-        changed: Condvar::new(),
-        repairs,
-        log_drop,
-        lock,
-    };
-    Ok(core)
+    let (shared, recovered) = (Shared::new(directory, loaded.version), Recovered { repairs, log_drop });
+    Ok(Writer::new(shared, options, recovered, manifest, log, lock))
 }
 
 /// What the manifest names, opened and replayed.
 struct Loaded {
-    version: Version,
+    version: ReadState,
     files: VecDeque<LogFile>,
     /// Where the last log file ends.
     log_end: Position,
@@ -142,7 +131,7 @@ fn load(
         // Checking accessors waits for the first and the last page of each.
         Parallelism::Rayon => records.par_iter().map(hold).collect::<Result<_, _>>()?,
     };
-    let mut version = Version::of_segments(&directory.config, manifest, segments);
+    let mut version = ReadState::of_segments(&directory.config, manifest, segments);
     let (mut files, mut heights) = (VecDeque::new(), manifest.heights());
     for sequence in manifest.wal_first..manifest.wal_last {
         let tail = Tail::Sealed;
@@ -166,7 +155,7 @@ fn load(
 fn replay_file(
     directory: &Directory,
     manifest: &Manifest,
-    version: &mut Version,
+    version: &mut ReadState,
     heights: &mut Heights,
     sequence: u64,
     tail: Tail,
@@ -186,7 +175,7 @@ fn replay_file(
                 file.add_block(step);
                 if step >= manifest.emitted_to {
                     let changes: Vec<_> = block.changes.iter().map(ChangeRef::from).collect();
-                    version.add_block(config, block.height, &block.root, &changes);
+                    version.add_block(config, block.height, &block.root, digest(&changes), &changes);
                 }
             }
         }
@@ -235,7 +224,7 @@ fn needs_rebuild<T: FileView>(accessor: &LiveFile<T>) -> Result<bool, Error> {
 ///
 /// Files of segments stay as long as a `.kv` that it names is missing or is another one: it may be an older manifest, and they
 /// those of the right one.
-fn remove_garbage(directory: &Directory, manifest: &Manifest, version: &Version) -> Result<(), Error> {
+fn remove_garbage(directory: &Directory, manifest: &Manifest, version: &ReadState) -> Result<(), Error> {
     let is_of_segment =
         |path: &PathBuf| path.extension().is_some_and(|kind| Kind::ALL.iter().any(|k| kind == k.extension()));
     let mut garbage = find_garbage(directory, manifest)?;

@@ -1,75 +1,95 @@
-//! What writing shares: the log, the Merkle tree, the manifest, and the rules by which they change together.
+//! The writer: the log, the Merkle tree, the manifest, and the rules by which they change together.
 //!
-//! Two locks, always taken in this order. `structure` is held for the whole of an emission, merge, reindex, prune or
-//! unwinding, so there is one at a time; `state` is held for a commit and for the moment in which a change is published, so
-//! commits go on while files are built. Readers take neither.
+//! Two locks, always taken in this order. The maintenance lock is held for the whole of an emission, merge, reindex, prune or
+//! unwinding, so there is one at a time; the state is locked for a commit and for the moment in which a change is published,
+//! so commits go on while files are built. Readers take neither.
+//!
+//! The state is private to this file. Commits and maintenance change it by the methods of [`WriterGuard`]: each keeps the
+//! invariants that `FORMAT.md` numbers, and poisons the archive where a failure leaves in doubt what is on disk.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use icecore_segments::frame::Kind;
+use icecore_hot::Root;
+use icecore_segments::checksum::Checksum;
 use icecore_segments::step::{BlockNumber, Step, StepRange};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::domain::DomainId;
 use crate::error::{Error, Poison};
 use crate::manifest::Manifest;
 use crate::merkle::live_tree::LiveTree;
-use crate::options::OpenOptions;
+use crate::options::{Durability, OpenOptions};
 use crate::progress::Observer;
-use crate::read::read_state::{Version, by_domain};
+use crate::read::read_state::{ReadState, by_domain};
 use crate::read::shared::Shared;
-use crate::segment::live::{LiveFile, LiveSegment};
 use crate::segment::merge_plan::{Bounds, pieces, surplus};
 use crate::segment::policy::NewSegment;
-use crate::segment::writer::Shape;
+use crate::segment::writer::SegmentOptions;
+use crate::stats::MaintenanceTask;
 use crate::storage::DirLock;
 use crate::wal::log::{Log, NextFile};
+use crate::wal::{ChangeRef, RecordRef};
 use crate::write::log_drop::LogDrop;
+use crate::write::version_edit::VersionEdit;
 
 /// The writing side of an archive.
-pub(crate) struct Core {
+pub(crate) struct Writer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) options: OpenOptions,
-    pub(crate) state: Mutex<State>,
-    pub(crate) structure: Mutex<()>,
-    /// Notified after each commit and each emission.
-    pub(crate) changed: Condvar,
+    pub(crate) recovered: Recovered,
+    state: Mutex<State>,
+    maintenance_lock: Mutex<()>,
+    /// Notified when the state changed in a way that a commit or the maintenance thread may wait for.
+    changed: Condvar,
+    #[expect(dead_code, reason = "held for its drop, which releases the lock")]
+    lock: DirLock,
+}
+
+/// What opening did beyond reading.
+#[derive(Default)]
+pub(crate) struct Recovered {
+    /// The accessors that were built again, by file name.
     pub(crate) repairs: Vec<String>,
     pub(crate) log_drop: Option<LogDrop>,
-    #[expect(dead_code, reason = "held for its drop, which releases the lock")]
-    pub(crate) lock: DirLock,
 }
 
-/// What a commit changes.
-pub(crate) struct State {
-    pub(crate) manifest: Manifest,
-    pub(crate) log: Log,
-    /// Built from the state at the first commit.
-    pub(crate) live: Option<LiveTree>,
-    /// Hears of work that nobody asked for by name: building the tree.
-    pub(crate) observer: Arc<dyn Observer>,
+/// What commits and publications change.
+struct State {
+    manifest: Manifest,
+    log: Log,
+    /// Built from the state of the archive at the first commit.
+    tree: Option<LiveTree>,
+    /// Hears of work that starts by itself: building the tree.
+    observer: Arc<dyn Observer>,
     /// The failure after which nothing is written any more.
-    pub(crate) poison: Option<Poison>,
-    pub(crate) closing: bool,
+    poison: Option<Poison>,
+    closing: bool,
     /// Attempts to emit that ended, well or not.
-    pub(crate) emission_attempts: u64,
+    emission_attempts: u64,
     /// A commit is held up by an emission that failed and requests another attempt.
-    pub(crate) emission_wanted: bool,
-    /// The most segments of a domain that merging would do away with, as of the last change of files.
-    pub(crate) merge_backlog: usize,
-    /// The segments of all domains together that merging would do away with, a long merge under way or not.
-    pub(crate) total_backlog: usize,
-    /// Steps before this one are in the hands of long work: nothing else merges them.
-    pub(crate) merging_from: Step,
+    emission_wanted: bool,
+    /// The most segments of a domain that merging would remove, as of the last change of files.
+    merge_backlog: usize,
+    /// The segments of all domains together that merging would remove, a long merge under way or not.
+    total_backlog: usize,
+    /// Steps before this one belong to long work: no merge in between touches them.
+    merging_from: Step,
 }
 
-impl State {
-    /// That of an archive that was just opened.
-    pub(crate) fn new(manifest: Manifest, log: Log) -> Self {
-        Self {
+impl Writer {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        options: OpenOptions,
+        recovered: Recovered,
+        manifest: Manifest,
+        log: Log,
+        lock: DirLock,
+    ) -> Self {
+        let state = State {
             manifest,
             log,
-            live: None,
+            tree: None,
             observer: Arc::new(()),
             poison: None,
             closing: false,
@@ -78,233 +98,397 @@ impl State {
             merge_backlog: 0,
             total_backlog: 0,
             merging_from: Step(0),
+        };
+        let (state, maintenance_lock, changed) = (Mutex::new(state), Mutex::new(()), Condvar::new());
+        Self { shared, options, recovered, state, maintenance_lock, changed, lock }
+    }
+
+    /// What readers of this process see now.
+    pub(crate) fn read_state(&self) -> Arc<ReadState> {
+        self.shared.read_state()
+    }
+
+    /// Locks the state.
+    pub(crate) fn lock(&self) -> WriterGuard<'_> {
+        WriterGuard { writer: self, state: self.state.lock() }
+    }
+
+    /// Locks the state of an archive that may be written.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub(crate) fn lock_unpoisoned(&self) -> Result<WriterGuard<'_>, Error> {
+        let guard = self.lock();
+        guard.check_poison()?;
+        Ok(guard)
+    }
+
+    /// Waits until no other maintenance changes the set of files.
+    pub(crate) fn lock_maintenance(&self) -> MaintenanceGuard<'_> {
+        MaintenanceGuard { _lock: self.maintenance_lock.lock() }
+    }
+
+    /// The same; `None` at once where other maintenance does.
+    pub(crate) fn try_lock_maintenance(&self) -> Option<MaintenanceGuard<'_>> {
+        Some(MaintenanceGuard { _lock: self.maintenance_lock.try_lock()? })
+    }
+
+    /// Records how maintenance went, and returns it.
+    pub(crate) fn recorded<T>(&self, task: MaintenanceTask, outcome: Result<T, Error>) -> Result<T, Error> {
+        self.shared.failures.record(task, self.read_state().head, &outcome);
+        outcome
+    }
+
+    /// Makes everything committed durable, and has the manifest say how far the log reaches: from then on a log that was cut is
+    /// known to be.
+    pub(crate) fn close(&self) -> Result<(), Error> {
+        let mut guard = self.lock_unpoisoned()?;
+        guard.sync_log_marker()?;
+        if guard.state.log.reached() == guard.manifest().wal_reached {
+            return Ok(());
         }
+        let manifest = guard.manifest().clone();
+        guard.store_manifest(manifest, None)
     }
 
-    /// What bounds the merges of segments no longer than `span_max` steps.
-    pub(crate) fn merge_bounds(&self, span_max: u64) -> Bounds {
-        let (from, emitted_to) = (self.merging_from, self.manifest.emitted_to);
-        Bounds { from, emitted_to, span_max, room: u64::MAX }
+    /// Has maintenance end as soon as it can.
+    pub(crate) fn begin_closing(&self) {
+        self.state.lock().closing = true;
+        self.changed.notify_all();
     }
 
-    /// Counts the segments that merging would do away with.
-    pub(crate) fn count_backlog(&mut self, version: &Version, span_max: u64) {
-        let bounds = self.merge_bounds(span_max);
-        let surplus =
-            |bounds| version.segments.iter().map(move |segments| surplus(&pieces(segments), bounds));
-        self.merge_backlog = surplus(bounds).max().unwrap_or(0);
-        self.total_backlog = surplus(Bounds { from: Step(0), ..bounds }).sum();
+    /// Refuses further writes because of a failure that no write of this file met.
+    pub(crate) fn poison(&self, poison: Poison) {
+        self.state.lock().poison.get_or_insert(poison);
+        self.changed.notify_all();
     }
 
-    /// Refuses writes after a failed one.
-    pub(crate) fn check_poison(&self) -> Result<(), Error> {
-        self.poison.as_ref().map_or(Ok(()), |poison| Err(poison.refusal()))
+    /// Has work that starts by itself tell `observer` of its progress.
+    pub(crate) fn set_observer(&self, observer: Arc<dyn Observer>) {
+        self.state.lock().observer = observer;
     }
 
-    /// Whether writes are refused.
-    pub(crate) fn is_poisoned(&self) -> bool {
-        self.poison.is_some()
-    }
-
-    /// Remembers a failed write or sync: after it nobody knows what is on disk.
-    pub(crate) fn poisoned<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
-        if let Err(error) = &result
-            && self.poison.is_none()
-            && !left_out!(Poison)
-        {
-            self.poison = Some(Poison::of(error));
-        }
-        result
+    /// How the archive's rule would have a new segment built.
+    pub(crate) fn options_of_new(
+        &self,
+        domain: DomainId,
+        steps: StepRange,
+        entries: u64,
+    ) -> Result<SegmentOptions, Error> {
+        let (rule, version) = (self.lock().manifest().rule, self.read_state());
+        let new = NewSegment { domain, steps, entries };
+        let config = &self.shared.directory.config;
+        let parallelism = self.options.file_parallelism();
+        new.options(config, rule, version.head, version.all_segments(), parallelism)
     }
 }
 
-impl Drop for Core {
+impl Drop for Writer {
     fn drop(&mut self) {
         // Before the lock goes.
         self.shared.directory.removals.end();
     }
 }
 
-/// A change of the set of live segments. What it would add and was not published is removed again.
-#[derive(Default)]
-pub(crate) struct FileChange {
-    pub(crate) removed: Vec<Arc<LiveSegment>>,
-    pub(crate) added: Vec<Arc<LiveSegment>>,
-    /// Where the log goes on.
-    pub(crate) log: Option<NextFile>,
+/// The right to change the set of files: there is one at a time.
+pub(crate) struct MaintenanceGuard<'w> {
+    _lock: MutexGuard<'w, ()>,
 }
 
-impl Drop for FileChange {
-    fn drop(&mut self) {
-        self.added.iter().for_each(|segment| segment.retire_unless_shared());
+/// The state of a [`Writer`], locked: no other thread commits or publishes while this lives.
+pub(crate) struct WriterGuard<'w> {
+    writer: &'w Writer,
+    state: MutexGuard<'w, State>,
+}
+
+/// What is known of the archive.
+impl WriterGuard<'_> {
+    /// The manifest on disk.
+    pub(crate) fn manifest(&self) -> &Manifest {
+        &self.state.manifest
+    }
+
+    /// Refuses writes after a failed one.
+    pub(crate) fn check_poison(&self) -> Result<(), Error> {
+        self.state.poison.as_ref().map_or(Ok(()), |poison| Err(poison.refusal()))
+    }
+
+    /// Whether writes are refused.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.state.poison.is_some()
+    }
+
+    /// Whether the archive is being closed.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.state.closing
     }
 }
 
-impl Core {
-    pub(crate) fn version(&self) -> Arc<Version> {
-        self.shared.version()
+/// How commits and maintenance wait for each other.
+impl WriterGuard<'_> {
+    /// Unlocks the state, waits until it changes, and locks it again.
+    pub(crate) fn wait(&mut self) {
+        self.writer.changed.wait(&mut self.state);
     }
 
-    /// Checks that a block at `height` may follow.
-    pub(crate) fn check_rising(&self, height: BlockNumber) -> Result<(), Error> {
-        self.state.lock().check_poison()?;
-        match self.version().head {
-            Some(head) if height <= head => Err(Error::NotRising { head, got: height }),
-            _ => Ok(()),
+    /// The same, at most for so long.
+    pub(crate) fn wait_for(&mut self, timeout: Duration) {
+        self.writer.changed.wait_for(&mut self.state, timeout);
+    }
+
+    /// The same, at most until `deadline`; `false` when that came first.
+    pub(crate) fn wait_until(&mut self, deadline: Instant) -> bool {
+        !self.writer.changed.wait_until(&mut self.state, deadline).timed_out()
+    }
+
+    /// Attempts to emit that ended, well or not.
+    pub(crate) fn emission_attempts(&self) -> u64 {
+        self.state.emission_attempts
+    }
+
+    /// Counts an attempt to emit that ended.
+    pub(crate) fn end_emission_attempt(&mut self) {
+        self.state.emission_attempts += 1;
+        self.state.emission_wanted = false;
+        self.writer.changed.notify_all();
+    }
+
+    /// Whether somebody wants an emission that failed to be tried again now.
+    pub(crate) fn is_emission_wanted(&self) -> bool {
+        self.state.emission_wanted
+    }
+
+    /// Wants an emission that failed to be tried again now.
+    pub(crate) fn request_emission(&mut self) {
+        self.state.emission_wanted = true;
+        self.writer.changed.notify_all();
+    }
+
+    /// What bounds the merges of segments no longer than `span_max` steps.
+    pub(crate) fn merge_bounds(&self, span_max: u64) -> Bounds {
+        let (from, emitted_to) = (self.state.merging_from, self.state.manifest.emitted_to);
+        Bounds { from, emitted_to, span_max, room: u64::MAX }
+    }
+
+    /// From now on no merge touches steps before this one. Returns what held before.
+    pub(crate) fn merge_only_from(&mut self, step: Step) -> Step {
+        let before = std::mem::replace(&mut self.state.merging_from, step);
+        let version = self.writer.read_state();
+        self.count_backlog(&version);
+        // Commits wait for merges only as far as merging can go on.
+        self.writer.changed.notify_all();
+        before
+    }
+
+    /// The most segments of a domain that merging would remove.
+    pub(crate) fn merge_backlog(&self) -> usize {
+        self.state.merge_backlog
+    }
+
+    /// The segments of all domains together that merging would remove, a long merge under way or not.
+    pub(crate) fn total_backlog(&self) -> usize {
+        self.state.total_backlog
+    }
+
+    fn count_backlog(&mut self, version: &ReadState) {
+        let bounds = self.merge_bounds(self.writer.options.merge_span_max);
+        let surplus =
+            |bounds| version.segments.iter().map(move |segments| surplus(&pieces(segments), bounds));
+        self.state.merge_backlog = surplus(bounds).max().unwrap_or(0);
+        self.state.total_backlog = surplus(Bounds { from: Step(0), ..bounds }).sum();
+    }
+}
+
+/// The tree.
+impl WriterGuard<'_> {
+    /// The tree of the state at the head, built if it is not there. See [`LiveTree::build`].
+    pub(crate) fn tree(&mut self) -> Result<&mut LiveTree, Error> {
+        if self.state.tree.is_none() {
+            let (config, options) = (&self.writer.shared.directory.config, &self.writer.options);
+            let observer = Arc::clone(&self.state.observer);
+            let tree = LiveTree::build(&self.writer.read_state(), config, options.parallelism, &*observer)?;
+            self.state.tree = Some(tree);
         }
+        Ok(self.state.tree.as_mut().expect("the tree was just built"))
     }
 
-    /// Makes everything committed durable.
-    pub(crate) fn flush(&self) -> Result<(), Error> {
-        let mut state = self.state.lock();
-        state.check_poison()?;
-        let settled = state.log.settle();
-        state.poisoned(settled)
+    /// Takes the blocks above `to` out of the tree. `false` when it does not know how, or there is none: then it is built
+    /// again when it is needed.
+    pub(crate) fn rewind_tree(&mut self, to: BlockNumber) -> bool {
+        let is_rewound = self.state.tree.as_mut().is_some_and(|tree| tree.rewind(to));
+        if !is_rewound {
+            self.drop_tree();
+        }
+        is_rewound
     }
 
-    /// Makes everything committed durable, and has the manifest say how far the log reaches: from then on a log that was cut is
-    /// known to be.
-    pub(crate) fn close(&self) -> Result<(), Error> {
-        self.flush()?;
-        let mut state = self.state.lock();
-        if state.log.reached() == state.manifest.wal_reached {
+    /// Has the tree built again when it is needed.
+    pub(crate) fn drop_tree(&mut self) {
+        self.state.tree = None;
+    }
+}
+
+/// The log. Every method poisons the archive when it fails, unless it says otherwise.
+impl WriterGuard<'_> {
+    /// Makes the log ready for a block of `step`: the steps before it are durable, and the file that takes it is named by the
+    /// manifest before it has a record, so that its loss would be noticed (W2).
+    ///
+    /// # Errors
+    /// Where there is no space for a new file, nothing has changed and a later block tries again.
+    pub(crate) fn ready_log(&mut self, step: Step) -> Result<(), Error> {
+        if !self.state.log.begins_step(step) {
             return Ok(());
         }
-        let manifest = state.manifest.clone();
-        self.store_manifest(&mut state, manifest, None)
-    }
-
-    /// Builds the tree, if it is not there. See [`LiveTree::build`].
-    pub(crate) fn ensure_tree<'s>(&self, state: &'s mut State) -> Result<&'s mut LiveTree, Error> {
-        if state.live.is_none() {
-            let (config, observer) = (&self.shared.directory.config, Arc::clone(&state.observer));
-            let tree = LiveTree::build(&self.version(), config, self.options.parallelism, &*observer)?;
-            state.live = Some(tree);
+        if self.state.log.is_full() {
+            let (next, manifest) = (self.next_log_file()?, self.manifest().clone());
+            return self.store_manifest(manifest, Some(next));
         }
-        Ok(state.live.as_mut().expect("the tree was just built"))
+        self.sync_log()
     }
 
-    /// How a segment that is about to be written is to be built.
-    pub(crate) fn shape_of_new(
-        &self,
-        domain: DomainId,
-        steps: StepRange,
-        entries: u64,
-    ) -> Result<Shape, Error> {
-        let (rule, version) = (self.state.lock().manifest.rule, self.version());
-        let new = NewSegment { domain, steps, entries };
-        let config = &self.shared.directory.config;
-        let parallelism = self.options.file_parallelism();
-        new.shape(config, rule, version.head, version.all_segments(), parallelism)
+    /// Appends a block, and syncs it as the durability of the archive says. Returns the digest of its changes.
+    pub(crate) fn log_block(
+        &mut self,
+        height: BlockNumber,
+        root: Root,
+        changes: &[ChangeRef<'_>],
+    ) -> Result<Checksum, Error> {
+        assert!(self.writer.read_state().head < Some(height), "W5: a block is above the newest one");
+        let step = self.writer.shared.directory.config.step_len.step_of(height);
+        assert!(
+            step >= self.manifest().emitted_to,
+            "E3: a block in the log is of a step that was not emitted"
+        );
+        let log = &mut self.state.log;
+        let record = RecordRef::Block { height, root: &root.0, changes };
+        let logged = log.append_block(&record, step).and_then(|digest| {
+            match self.writer.options.durability {
+                Durability::Block => log.sync()?,
+                Durability::Group { blocks } if log.unsynced() >= blocks => log.sync()?,
+                Durability::Group { .. } | Durability::Relaxed => {}
+            }
+            Ok(digest)
+        });
+        self.poison_on_err(logged)
     }
 
-    /// Publishes a change of files: the manifest on disk first, then the version that readers get.
+    /// Appends an unwinding to block `to`. It is durable when this returns, and readers know that it is.
+    pub(crate) fn log_unwind(&mut self, to: BlockNumber) -> Result<(), Error> {
+        assert!(Some(to) < self.writer.read_state().head, "W5: an unwinding goes below the newest block");
+        let appended = self.state.log.append_unwind(to);
+        self.poison_on_err(appended)?;
+        self.sync_log_marker()
+    }
+
+    /// Makes every record durable.
+    pub(crate) fn sync_log(&mut self) -> Result<(), Error> {
+        let synced = self.state.log.sync();
+        self.poison_on_err(synced)
+    }
+
+    /// Makes every record durable, and that the log says so: after a power loss, too, a reader knows of all of them.
+    pub(crate) fn sync_log_marker(&mut self) -> Result<(), Error> {
+        let synced = self.state.log.sync_marker();
+        self.poison_on_err(synced)
+    }
+
+    /// Creates the file after the last one of the log, for [`VersionEdit::log`].
     ///
-    /// `edit` adjusts manifest and version to what the change means beyond the list of segments. Files that the new manifest
-    /// does not name go when their last reader lets go.
+    /// # Errors
+    /// Nothing is left of the file, and nothing is poisoned.
+    pub(crate) fn next_log_file(&self) -> Result<NextFile, Error> {
+        self.state.log.create_next()
+    }
+
+    /// The first file of the log that is needed once the steps before `emitted_to` are in segments.
+    pub(crate) fn first_log_file_needed(&self, emitted_to: Step) -> u64 {
+        self.state.log.first_needed(emitted_to)
+    }
+
+    /// Remembers a failed write or sync: after it what is on disk is not known.
+    fn poison_on_err<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        if let Err(error) = &result
+            && !left_out!(Poison)
+        {
+            self.state.poison.get_or_insert_with(|| Poison::of(error));
+        }
+        result
+    }
+}
+
+/// What is published.
+impl WriterGuard<'_> {
+    /// Lets readers see `next`, and whoever waits look again.
+    pub(crate) fn install(&mut self, next: ReadState) {
+        let emitted_to = self.manifest().emitted_to;
+        let first_in_memory = next.tables.first().map(|table| table.step());
+        assert!(first_in_memory.is_none_or(|step| step >= emitted_to), "E3: emitted steps are in no table");
+        self.writer.shared.install(next);
+        self.writer.changed.notify_all();
+    }
+
+    /// Publishes a change of files: the manifest on disk first, then the state that readers get. `adjust` says what the
+    /// change means beyond the list of segments.
     ///
-    /// Durability: when this returns the change survives a power loss. A failure before the new manifest takes the place of
-    /// the old one leaves everything as it was; after a later one the archive is poisoned, because nobody knows which manifest
-    /// the disk has.
+    /// Files of segments that the new manifest does not name go when their last reader lets go (E2), those of the log before
+    /// its first are gone when this returns.
+    ///
+    /// # Durability
+    /// When this returns the change survives a power loss. A failure before the new manifest takes the place of the old one
+    /// leaves everything as it was; after a later one the archive is poisoned, because which manifest is on disk is not
+    /// known.
     pub(crate) fn publish(
-        &self,
-        state: &mut State,
-        mut change: FileChange,
-        edit: impl FnOnce(&mut Manifest, &mut Version),
+        &mut self,
+        mut edit: VersionEdit,
+        adjust: impl FnOnce(&mut Manifest, &mut ReadState),
     ) -> Result<(), Error> {
-        state.check_poison()?;
-        let directory = &self.shared.directory;
-        let mut version = (*self.version()).clone();
-        let mut manifest = state.manifest.clone();
+        self.check_poison()?;
+        let directory = &self.writer.shared.directory;
+        let mut version = (*self.writer.read_state()).clone();
+        let mut manifest = self.manifest().clone();
         let kept = version
             .all_segments()
-            .filter(|segment| !change.removed.iter().any(|gone| Arc::ptr_eq(gone, segment)))
-            .chain(&change.added)
+            .filter(|segment| !edit.removed.iter().any(|gone| Arc::ptr_eq(gone, segment)))
+            .chain(&edit.added)
             .cloned();
         let segments = by_domain(directory.config.domains.len(), kept);
         version.segments = Arc::new(segments);
         manifest.segments = version.all_segments().map(|segment| segment.record.clone()).collect();
-        edit(&mut manifest, &mut version);
-        if !change.added.is_empty() {
+        adjust(&mut manifest, &mut version);
+        if !edit.added.is_empty() {
             let synced = directory.storage.sync_dir(&directory.path);
-            state.poisoned(synced)?;
+            self.poison_on_err(synced)?;
         }
-        let stored = self.store_manifest(state, manifest, change.log.take());
-        if state.poison.is_some() {
+        let stored = self.store_manifest(manifest, edit.log.take());
+        if self.is_poisoned() {
             // The manifest on disk may name them.
-            change.added.clear();
+            edit.added.clear();
         }
         stored?;
-        change.added.clear();
-        for segment in &change.removed {
-            segment.retire_unless_named(&version);
+        edit.added.clear();
+        for segment in &edit.removed {
+            segment.retire_unless_in(version.domain(segment.record.domain));
         }
-        state.count_backlog(&version, self.options.merge_span_max);
-        self.shared.install(version);
-        self.changed.notify_all();
-        Ok(())
+        self.count_backlog(&version);
+        self.install(version);
+        let first_file = self.manifest().wal_first;
+        let trimmed = self.state.log.trim(first_file);
+        self.poison_on_err(trimmed)
     }
 
     /// Makes `manifest` that of the archive, and `log`, if there is one, the file that the log goes on in.
     ///
     /// # Errors
     /// All that needs space comes first, and a failure of it changes nothing; a later one poisons.
-    pub(crate) fn store_manifest(
-        &self,
-        state: &mut State,
-        mut manifest: Manifest,
-        log: Option<NextFile>,
-    ) -> Result<(), Error> {
-        let directory = &self.shared.directory;
-        manifest.generation += 1;
+    fn store_manifest(&mut self, mut manifest: Manifest, log: Option<NextFile>) -> Result<(), Error> {
+        let directory = &self.writer.shared.directory;
         manifest.wal_last = log.as_ref().map_or(manifest.wal_last, NextFile::sequence);
-        manifest.wal_reached = log.as_ref().map_or_else(|| state.log.reached(), NextFile::reached);
-        manifest.write_beside(&*directory.storage, &directory.path)?;
+        manifest.wal_reached = log.as_ref().map_or_else(|| self.state.log.reached(), NextFile::reached);
+        let staged = manifest.stage_next(&*directory.storage, &directory.path)?;
         let installed = log
-            .map_or(Ok(()), |next| state.log.go_on_in(next))
-            .and_then(|()| Manifest::install(&*directory.storage, &directory.path));
-        state.poisoned(installed)?;
-        state.manifest = manifest;
+            .map_or(Ok(()), |next| self.state.log.go_on_in(next))
+            .and_then(|()| staged.install(&*directory.storage, &directory.path));
+        self.state.manifest = self.poison_on_err(installed)?;
         Ok(())
-    }
-}
-
-impl LiveSegment {
-    /// Marks for removal the files that no segment of `version` has.
-    fn retire_unless_named(&self, version: &Version) {
-        let alive = |kind: Kind, name: &std::path::Path| {
-            version.domain(self.record.domain).iter().any(|segment| segment.path(kind) == name)
-        };
-        if !alive(Kind::Segment, self.kv.path()) {
-            self.kv.retire();
-        }
-        if !alive(Kind::PivotIndex, self.bt.path()) {
-            self.bt.retire();
-        }
-        if !alive(Kind::ExistenceFilter, self.kvei.path()) {
-            self.kvei.retire();
-        }
-    }
-
-    /// Marks for removal the files that no other segment has.
-    fn retire_unless_shared(&self) {
-        if Arc::strong_count(&self.kv) == 1 {
-            self.kv.retire();
-        }
-        if Arc::strong_count(&self.bt) == 1 {
-            self.bt.retire();
-        }
-        if Arc::strong_count(&self.kvei) == 1 {
-            self.kvei.retire();
-        }
-    }
-
-    /// The path of one of its files.
-    pub(crate) fn path(&self, kind: Kind) -> &std::path::Path {
-        match kind {
-            Kind::Segment => LiveFile::path(&self.kv),
-            Kind::PivotIndex => LiveFile::path(&self.bt),
-            Kind::ExistenceFilter => LiveFile::path(&self.kvei),
-        }
     }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use icecore_hot::Root;
+use icecore_segments::checksum::Checksum;
 use icecore_segments::step::{BlockNumber, Step};
 use parking_lot::{RwLock, RwLockReadGuard};
 
@@ -20,7 +21,7 @@ use crate::memtable::node_key::NodeVersion;
 use crate::memtable::node_table::{NodeTable, bytes_of};
 use crate::memtable::{Direction, Found};
 use crate::options::Config;
-use crate::wal::{ChangeRef, digest};
+use crate::wal::ChangeRef;
 
 /// The versions of one key, block ascending.
 pub(crate) type Versions = Vec<(BlockNumber, Option<Box<[u8]>>)>;
@@ -30,7 +31,7 @@ pub(crate) type Keys = BTreeMap<Box<[u8]>, Versions>;
 
 /// All versions of one step, in memory.
 #[derive(Debug)]
-pub(crate) struct StepTable {
+pub(crate) struct StepMemtable {
     step: Step,
     /// Of all domains but that of nodes, which is the last.
     domains: Vec<RwLock<Keys>>,
@@ -38,7 +39,7 @@ pub(crate) struct StepTable {
     bytes: AtomicU64,
 }
 
-impl StepTable {
+impl StepMemtable {
     pub(crate) fn new(step: Step, config: &Config) -> Self {
         Self::empty(step, config.domains.len() - usize::from(config.snapshots.is_some()))
     }
@@ -210,31 +211,37 @@ impl StepTable {
     }
 }
 
-/// Adds a block to the table of its step, which it returns. `changes` are ordered by domain, then key.
+/// Adds a block to the table of its step, which it returns. `changes` are ordered by domain, then key,
+/// and `digest` is theirs.
 pub(crate) fn add_block<'t>(
-    tables: &'t mut Vec<Arc<StepTable>>,
+    tables: &'t mut Vec<Arc<StepMemtable>>,
     config: &Config,
     height: BlockNumber,
     root: &[u8; 32],
+    digest: Checksum,
     changes: &[ChangeRef<'_>],
-) -> &'t StepTable {
+) -> &'t StepMemtable {
     let step = config.step_len.step_of(height);
     if tables.last().is_none_or(|table| table.step() != step) {
-        tables.push(Arc::new(StepTable::new(step, config)));
+        tables.push(Arc::new(StepMemtable::new(step, config)));
     }
     let table = tables.last().expect("a table was just ensured");
     for group in changes.chunk_by(|a, b| a.domain == b.domain) {
         let changes = group.iter().map(|change| (change.key, change.value));
         table.add(DomainId(group[0].domain), height, changes);
     }
-    let row = RootRow::encode(root, digest(changes));
+    let row = RootRow::encode(root, digest);
     table.add(DomainId::ROOTS, height, std::iter::once((&root_key(height)[..], Some(&row[..]))));
     table
 }
 
 /// Tables without the blocks above `to`, and unless told otherwise without their nodes. Tables are copied, never changed:
 /// readers may hold them.
-pub(crate) fn unwound(tables: &[Arc<StepTable>], to: BlockNumber, with_nodes: bool) -> Vec<Arc<StepTable>> {
+pub(crate) fn unwound(
+    tables: &[Arc<StepMemtable>],
+    to: BlockNumber,
+    with_nodes: bool,
+) -> Vec<Arc<StepMemtable>> {
     let unwound = tables.iter().map(|table| Arc::new(table.unwound(to, with_nodes)));
     unwound.filter(|table| table.last_height().is_some()).collect()
 }
@@ -266,8 +273,8 @@ mod tests {
 
     const KV: DomainId = DomainId(1);
 
-    fn table() -> StepTable {
-        let table = StepTable::empty(Step(0), 2);
+    fn table() -> StepMemtable {
+        let table = StepMemtable::empty(Step(0), 2);
         table.add(KV, 3, [(&b"a"[..], Some(&b"1"[..])), (b"b", Some(b"2"))].into_iter());
         table.add(KV, 5, [(&b"a"[..], None)].into_iter());
         table
