@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the command and the tools for the work they do: compiled once to count, run over updates, proofs, files and a whole
-# archive, and compiled again by what was counted. The binaries lie in target/pgo/HOST/release. README.md, "Measured", says what it gains.
+# archive, and compiled again by what was counted. The binaries are in target/pgo/HOST/release. benches/RESULTS.md says what it gains.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,41 +1,112 @@
-//! Icecore: an embeddable archive for chain state. It keeps every version of every key in immutable step-range files
-//! and answers *what was key K at block N, and can you prove it?* at the price of one disk read.
+//! Icecore is an embeddable archive for chain state: it keeps every value that every key of a blockchain's state ever had. It
+//! answers *what was the value of key K at block N, and can you prove it?* at the price of about one read of the disk.
 //!
 //! ```
 //! use icecore::{Archive, Options};
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let path = dir.path().join("state.ice");
 //!
-//! let archive = Archive::create(&path, Options::new().domain("accounts").blocks_per_step(1024))?;
+//! let archive = Archive::create(&path, Options::new().domain("accounts"))?;
 //! let mut block = archive.begin(1)?;
 //! block.put("accounts", b"alice", b"100")?;
 //! let root = block.commit()?; // durable when this returns
 //!
-//! assert_eq!(archive.at(1)?.get("accounts", b"alice")?.as_deref(), Some(&b"100"[..]));
-//! assert_eq!(archive.at(1)?.get("accounts", b"bob")?, None); // a miss is not an error
-//! for change in archive.history("accounts", b"alice")? { /* newest first: block, value or deletion */ }
-//! let proof = archive.at(1)?.prove("accounts", b"alice")?;
-//! assert!(proof.verify(&root, "accounts", b"alice", Some(b"100")).is_ok());
+//! let view = archive.at(1)?; // the state after block 1, for as long as the view lives
+//! assert_eq!(view.get("accounts", b"alice")?.as_deref(), Some(&b"100"[..]));
+//! assert_eq!(view.get("accounts", b"bob")?, None); // an absent key is not an error
+//! for change in view.history("accounts", b"alice")? {
+//!     let change = change?; // newest first: a block, and its value or `None` for a deletion
+//!     assert_eq!(change.block, 1);
+//! }
+//! let proof = view.prove("accounts", b"alice")?;
+//! proof.verify(&root, "accounts", b"alice", Some(b"100")).expect("it holds under the root alone");
 //! # Ok::<(), icecore::Error>(())
 //! ```
+//!
+//! # Where to begin
+//!
+//! | to | use |
+//! |---|---|
+//! | create or open an archive for writing | [`Archive`], with [`Options`] and [`OpenOptions`] |
+//! | write a block | [`Archive::begin`], [`BlockWriter`] |
+//! | replace blocks, when the chain is reorganised | [`Archive::unwind`] |
+//! | read at a block | [`Archive::at`], which gives a [`View`]: [`get`](View::get), [`multi_get`](View::multi_get), [`scan`](View::scan), [`history`](View::history) |
+//! | read from other threads | a clone of [`Archive::reader`], or a [`View`]: both are `Send` and `Sync` |
+//! | read beside the writer of another process | [`Reader::open`], [`Reader::refresh`], [`Reader::wait`] |
+//! | prove a value or its absence | [`View::prove`], [`View::prove_batch`]; a [`Proof`] needs a [`Root`] and nothing else |
+//! | name a domain without searching for it | [`Archive::domain`], a [`DomainHandle`] |
+//! | load much at once | [`Durability::Relaxed`], [`Maintenance::EmitOnly`], then [`Archive::maintain`] |
+//! | limit history, copy, check | [`Archive::prune`], [`Archive::checkpoint`], [`verify`] |
+//! | see what there is | [`Reader::stats`], [`Reader::segments`], [`inspect`] |
+//! | handle an error | [`Error::kind`]: an [`ErrorKind`] says what to do |
+//!
+//! The folder `engine/examples/` of the repository has a program for each of: a first archive, a chain with reorganisations, many
+//! readers, a light client, a bulk load. The files, byte by byte: [`format`](mod@format).
+//!
+//! # Glossary
+//!
+//! | word | meaning |
+//! |---|---|
+//! | block | the unit of commit: a height, which rises from block to block, and the changes made there |
+//! | domain | a named keyspace; keys are bytes, ordered bytewise |
+//! | version | a value of a key, or its deletion, and the block that wrote it |
+//! | root | the 32-byte hash that commits to the whole state after a block; a function of that state alone |
+//! | window | the reorg window: the newest blocks, [`Options::reorg_window`] of them, that stay in memory because the chain may replace them |
+//! | step | [`Options::blocks_per_step`] blocks; the unit of emission |
+//! | emission | a step that is complete and has left the window leaves memory as one segment per domain |
+//! | segment | the files of one domain over a range of steps: `accounts.0-64.kv`, which has the versions, and its accessors |
+//! | page | 4096 bytes of a file: the unit of reading and of checksums |
+//! | accessor | a file derived from a `.kv` that speeds it up and can be built again: the pivot index `.bt` and the existence filter `.kvei` |
+//! | pivot, M | an entry that the pivot index has. About every M-th entry of a `.kv` has one, so a small M is a dense index. See [`DensityRule`] |
+//! | existence filter | says *no* or *maybe*; never a false *no* |
+//! | merge | adjacent segments become one; no answer changes |
+//! | reindex | new accessors for an unchanged `.kv` |
+//! | manifest | the list of live files. Replacing it, by one rename, is the commit point of every change of files |
+//! | unwind | forget the blocks above a height |
+//! | prune | forget the versions that no block at or above a height can see |
+//! | snapshot | a block whose Merkle nodes are kept, so that a proof reads a few of them. See [`Options::snapshot_period`] |
 //!
 //! # The life of a block
 //!
 //! ```text
-//! BlockWriter (block) -> HotTree gives the root -> Log, synced -> StepMemtable, readable
-//!                                                    | the step is complete and has left the reorg window
-//!                        emission: .kv + .bt + .kvei, published by one manifest; log trimmed
-//!                                                    | background
-//!                        merge, reindex, prune, unwind: new files, one manifest, old files go with their last reader
+//! BlockWriter --commit--> Merkle tree: the root        hot, engine/src/merkle
+//!                         write-ahead log: durable     engine/src/wal
+//!                         memtable: readable           engine/src/memtable
+//!                            |
+//!                            | its step is complete and has left the window
+//!                            v
+//!                         emission                     engine/src/maintain, engine/src/segment
+//!                           .kv, .bt and .kvei of each domain are written and synced,
+//!                           one manifest publishes them, the log loses what they have
+//!                            |
+//!                            | in the background
+//!                            v
+//!                         merge, reindex               engine/src/maintain
+//!                           new files, one manifest; old files are removed after their last reader
 //! ```
+//!
+//! Until [`BlockWriter::commit`] returns, this process reads nothing of the block. After it the block survives the death of the process, and
+//! a power loss as [`Durability`] says. [`Maintenance`] chooses who emits and merges.
 //!
 //! # The way of a read
 //!
-//! [`View::get`] asks the tables, then the segments from the newest: *filter says maybe, index says where, segment says
-//! what*. One module holds the ladder, `read`; `multi_get`, `scan` and `history` are its variations.
+//! ```text
+//! View::get(domain, key)
+//!    1. memory: blocks that are in no segment           engine/src/memtable
+//!    2. segments, the newest first                      engine/src/read
+//!         filter   says maybe   one page                index/src/filter
+//!         index    says where   one page                index/src/pivot
+//!         .kv      says what    one page                segments/src
+//! ```
 //!
-//! Only this crate touches files and clocks, and all files through [`storage`]. The floors below start threads where they are told how
-//! many: the Merkle tree for a batch, the filter builder for its shards.
+//! The first version at or below the height of the view answers. `multi_get`, `scan` and `history` are variations of the same. A
+//! [`View`] pins the state that it was made from: blocks, merges, pruning and unwinding after it change nothing that it answers.
+//!
+//! # What it does not do
+//!
+//! It logs nothing and prints nothing: what fails in the background is in [`Stats::failures`], and long work reports to an
+//! [`Observer`]. It is synchronous. Only this crate opens files and reads clocks, and all files go through [`storage`]; the crates
+//! below it, `icecore-hot`, `icecore-segments` and `icecore-index`, turn values into bytes and bytes into views.
 
 #![deny(missing_debug_implementations)]
 #![deny(unsafe_code)]
@@ -55,6 +126,11 @@ macro_rules! left_out {
         false
     };
 }
+
+/// The examples of README are tests like those of this documentation. The packaged crate has no README at this place.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
 
 /// The files of an archive, byte by byte.
 pub mod format;

@@ -1,4 +1,4 @@
-//! Gathers entries and encodes the first so-and-so many of them as the body of a page.
+//! Gathers entries and encodes as many of them as fit as the body of a page.
 //!
 //! Nothing is encoded until a page is closed: the builder keeps, for every number of entries, the
 //! length that a body of exactly those would have. So a page of another key length, a shorter common prefix or a

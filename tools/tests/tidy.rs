@@ -80,6 +80,22 @@ const UNSAFE_ATTRIBUTES: &[(&str, &str)] = &[
 /// Names that say nothing about what a file is for.
 const DRAWERS: &[&str] = &["common", "helper", "helpers", "misc", "types", "util", "utils"];
 
+/// Words that other words took the place of, as (retired, standard), so that a concept keeps one name. Whole words, in sources and
+/// documents; the changelog speaks of what was.
+const RETIRED: &[(&str, &str)] = &[
+    ("Changed", "DirtyKeys"),
+    ("Core", "Writer"),
+    ("Crew", "WorkerPool"),
+    ("FileChange", "VersionEdit"),
+    ("Levels", "DirtyNodes"),
+    ("Owner", "LeafPreimage"),
+    ("StepTable", "StepMemtable"),
+    ("Tile", "BucketHasher"),
+    ("is_in_line", "matches_policy"),
+    ("pace", "on_progress"),
+    ("so-and-so", "a number, or nothing"),
+];
+
 /// Code that is not finished, or hides that it is not.
 const UNFINISHED: &[&str] =
     &["#[ignore", "#[should_panic", "dbg!(", "todo!(", "unimplemented!(", "TODO", "FIXME"];
@@ -763,6 +779,48 @@ fn documents_name_files_that_exist() {
         }
     }
     expect_none("a document names files that exist", &broken);
+}
+
+/// A newcomer finds every folder of the library, and of the floors, in the map of README.
+#[test]
+fn the_map_names_every_folder() {
+    let map = read("README.md");
+    let named: BTreeSet<&str> =
+        map.split('`').skip(1).step_by(2).map(|path| path.trim_end_matches('/')).collect();
+    let folders: BTreeSet<&str> = repository()
+        .files
+        .iter()
+        .filter_map(|path| path.rsplit_once('/').map(|(folder, _)| folder))
+        .filter(|folder| {
+            let parts: Vec<&str> = folder.split('/').collect();
+            matches!(
+                parts[..],
+                ["engine" | "hot" | "index" | "segments", "src"] | ["engine" | "hot" | "index", "src", _]
+            )
+        })
+        .collect();
+    assert!(20 < folders.len(), "{folders:?}");
+    let missing: Vec<String> =
+        folders.difference(&named).map(|folder| format!("README.md: no {folder}/")).collect();
+    expect_none("the map names every folder", &missing);
+}
+
+#[test]
+fn retired_words_stay_away() {
+    let mut broken = Vec::new();
+    for path in &repository().files {
+        let is_prose = matches!(extension(path), Some("rs" | "md" | "toml")) && path != "CHANGELOG.md";
+        if !is_prose || path == "tools/tests/tidy.rs" {
+            continue;
+        }
+        for (number, line) in (1..).zip(read(path).lines()) {
+            let found = RETIRED.iter().filter(|(retired, _)| words(line, retired).next().is_some());
+            broken.extend(found.map(|(retired, standard)| {
+                format!("{path}:{number}: {retired} is {standard} now: {}", line.trim())
+            }));
+        }
+    }
+    expect_none("a retired word does not come back", &broken);
 }
 
 fn names_folder(line: &str, folder: &str) -> bool {

@@ -14,6 +14,7 @@ mod info;
 mod ingest;
 mod inputs;
 mod query;
+mod readme;
 mod space;
 mod upkeep;
 mod verbs;
