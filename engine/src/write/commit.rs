@@ -56,7 +56,7 @@ impl Core {
     /// Where there is no space for a new file, nothing has changed and a later block tries again.
     fn ready_log(&self, state: &mut State, step: Step) -> Result<(), Error> {
         if state.log.begins_step(step) {
-            if state.log.is_full() {
+            if state.log.is_full(step) {
                 let (next, manifest) = (state.log.create_next()?, state.manifest.clone());
                 return self.store_manifest(state, manifest, Some(next));
             }
