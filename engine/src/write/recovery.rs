@@ -101,7 +101,8 @@ pub(crate) fn open_for_writing(
     remove_garbage(&directory, &manifest, &loaded.version)?;
     let log = Log::resume(&directory, loaded.files, loaded.log_end)?;
     directory.fill_reserve()?;
-    let state = State::new(manifest, log);
+    let mut state = State::new(manifest, log);
+    state.count_backlog(&loaded.version, options.merge_span_max);
     let core = Core {
         shared: Shared::new(directory, loaded.version),
         options,
