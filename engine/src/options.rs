@@ -275,8 +275,8 @@ pub enum Durability {
 
 /// Who emits finished steps and merges segments.
 ///
-/// Small steps that are finished wait in memory, and in the log, until they have 16 blocks or a megabyte together: what an
-/// emission costs in syncs is shared. [`Archive::emit`](crate::Archive::emit) does not wait for more.
+/// Small steps that are finished wait in memory, and in the log, until they have 16 blocks or a megabyte together, or 256
+/// blocks where gaps in heights leave steps without any: what an emission costs in syncs is shared. [`Archive::emit`](crate::Archive::emit) does not wait for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Maintenance {

@@ -122,3 +122,22 @@ fn a_checkpoint_goes_on_with_the_log_of_its_archive() {
     opened.close().unwrap();
     check(&Reader::open(&copy).unwrap(), 1..20, b"value");
 }
+
+#[test]
+fn a_reader_does_not_follow_an_archive_that_took_the_place_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, archive) = archive(&dir, 2, 0..20, b"one");
+    let reader = Reader::open(&path).unwrap();
+    archive.close().unwrap();
+    for step in 0..2 {
+        // Another archive of equal options, then the same of more blocks than the reader has seen.
+        std::fs::rename(&path, dir.path().join(format!("moved {step}"))).unwrap();
+        let (_, other) = self::archive(&dir, 2, 0..20 + 10 * step, b"two");
+        for _ in 0..3 {
+            let refused = reader.refresh().unwrap_err();
+            assert!(matches!(refused, Error::Replaced { .. }), "{refused:?}");
+        }
+        check(&reader, 0..20, b"one");
+        other.close().unwrap();
+    }
+}

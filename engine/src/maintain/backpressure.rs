@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use icecore_segments::step::Step;
+
 use crate::error::Error;
 use crate::maintain::emission;
 use crate::maintain::merge::SURPLUS_MAX;
@@ -12,9 +14,11 @@ use crate::options::Maintenance;
 use crate::stats::MaintenanceTask;
 use crate::write::writer::{Writer, WriterGuard};
 
-/// Complete steps that may wait for emission: so many of any size, and more while they are small together.
+/// Complete steps that may wait for emission: so many of any size, and more while they are small together, still more where heights
+/// have gaps.
 const STEPS_MAX: u64 = 4;
 const SMALL_STEPS_MAX: u64 = 64;
+const SPARSE_STEPS_MAX: u64 = 2 * SPARSE_BLOCKS_MIN;
 const SMALL_STEPS_BYTES: u64 = 16 << 20;
 
 /// Complete steps wait until they have so many blocks or bytes together, so that steps of a block or two share the syncs and
@@ -22,9 +26,15 @@ const SMALL_STEPS_BYTES: u64 = 16 << 20;
 const EMISSION_BLOCKS_MIN: u64 = 16;
 const EMISSION_BYTES_MIN: u64 = 1 << 20;
 
+/// The same where steps between them have no block, because heights have gaps: they become several segments of each domain,
+/// about twice as many as the number of steps has bits.
+const SPARSE_BLOCKS_MIN: u64 = 256;
+
 /// Complete steps that have left the reorg window and are in memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Waiting {
+    /// The first and the last, both inside.
+    range: Option<(Step, Step)>,
     steps: u64,
     blocks: u64,
     bytes: u64,
@@ -33,12 +43,23 @@ pub(crate) struct Waiting {
 impl Waiting {
     /// Whether they are worth an emission of their own.
     fn is_worth_emitting(self) -> bool {
-        self.blocks >= EMISSION_BLOCKS_MIN || self.bytes >= EMISSION_BYTES_MIN
+        let blocks_min = if self.is_sparse() { SPARSE_BLOCKS_MIN } else { EMISSION_BLOCKS_MIN };
+        self.blocks >= blocks_min || self.bytes >= EMISSION_BYTES_MIN
+    }
+
+    /// Whether steps between them have no block.
+    fn is_sparse(self) -> bool {
+        self.range.is_some_and(|(first, last)| last.0 - first.0 >= self.steps)
     }
 
     /// Whether they take too much memory.
     fn is_too_much(self) -> bool {
-        self.steps > if self.bytes <= SMALL_STEPS_BYTES { SMALL_STEPS_MAX } else { STEPS_MAX }
+        let steps_max = match (self.bytes <= SMALL_STEPS_BYTES, self.is_sparse()) {
+            (true, true) => SPARSE_STEPS_MAX,
+            (true, false) => SMALL_STEPS_MAX,
+            (false, _) => STEPS_MAX,
+        };
+        self.steps > steps_max
     }
 }
 
@@ -122,6 +143,7 @@ fn waiting(writer: &Writer, guard: &WriterGuard<'_>) -> Waiting {
     let waiting = |step| step >= guard.manifest().emitted_to && step < boundary;
     let waiting = version.tables.iter().filter(|table| waiting(table.step()));
     waiting.fold(Waiting::default(), |sum, table| Waiting {
+        range: Some((sum.range.map_or(table.step(), |(first, _)| first), table.step())),
         steps: sum.steps + 1,
         blocks: sum.blocks + table.blocks(),
         bytes: sum.bytes + table.bytes(),

@@ -6,7 +6,7 @@
 //! file named `CHECKPOINT` says that the copy is not finished, and the next checkpoint to that place begins again.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use icecore_segments::frame::{FileSummary, Kind};
@@ -72,16 +72,24 @@ impl Checkpoint<'_> {
     /// Refuses a place inside the archive, where the archive would take the copy for its own.
     fn check_place(&self) -> Result<(), Error> {
         let Some(archive) = self.storage.canonical(self.source)? else { return Ok(()) };
-        for above in self.copy.ancestors() {
-            // What is not there yet will be below the nearest that is.
-            if let Some(above) = self.storage.canonical(above)? {
-                if above.starts_with(&archive) {
-                    return Err(Error::InsideArchive { path: self.copy.to_owned(), archive });
-                }
-                return Ok(());
-            }
+        if self.place()?.starts_with(&archive) {
+            return Err(Error::InsideArchive { path: self.copy.to_owned(), archive });
         }
         Ok(())
+    }
+
+    /// Where the copy will be: what is missing of its path will be directories, links and `..` in the rest lead where they do.
+    fn place(&self) -> Result<PathBuf, Error> {
+        let mut place = PathBuf::new();
+        for component in self.copy.components() {
+            if component == Component::ParentDir {
+                place.pop();
+            } else {
+                place.push(component);
+                place = self.storage.canonical(&place)?.unwrap_or(place);
+            }
+        }
+        Ok(place)
     }
 
     /// Makes the directory, says that it is not finished, and clears what an earlier attempt left.
@@ -97,8 +105,6 @@ impl Checkpoint<'_> {
             return Err(Error::Exists { path: self.copy.to_owned() });
         }
         self.storage.create_dir(self.copy)?;
-        // A path through `..` leads somewhere only now.
-        self.check_place()?;
         self.storage.create_dir(&layout::wal_dir(self.copy))?;
         if !is_unfinished {
             self.storage.create(&marker)?.sync()?;

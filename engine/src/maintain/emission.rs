@@ -31,12 +31,21 @@ struct Batch {
 /// Small steps go together, so that what a manifest and its syncs cost is shared: up to this many bytes of keys and values.
 const BATCH_BYTES_MAX: u64 = 16 << 20;
 
+/// Where the segments of an emission may reach: the steps that are in none and are ready.
+#[derive(Clone, Copy)]
+struct Reach {
+    emitted_to: Step,
+    boundary: Step,
+    span_max: u64,
+}
+
 /// The batches that the next manifest publishes: all of a run of small steps, or one large step. `ready` is not empty.
-fn batches(ready: &[Arc<StepMemtable>], boundary: Step, span_max: u64) -> Vec<Batch> {
-    let mut batches = Vec::new();
+fn batches(ready: &[Arc<StepMemtable>], reach: Reach) -> Vec<Batch> {
+    let mut batches: Vec<Batch> = Vec::new();
     let (mut at, mut bytes) = (0, 0);
     while at < ready.len() {
-        let batch = widest(&ready[at..], boundary, span_max);
+        let emitted_to = batches.last().map_or(reach.emitted_to, |batch| batch.steps.to());
+        let batch = widest(&ready[at..], Reach { emitted_to, ..reach });
         bytes += batch.tables.iter().map(|table| table.bytes()).sum::<u64>();
         if bytes > BATCH_BYTES_MAX && !batches.is_empty() {
             break;
@@ -47,23 +56,23 @@ fn batches(ready: &[Arc<StepMemtable>], boundary: Step, span_max: u64) -> Vec<Ba
     batches
 }
 
-/// The smallest aligned range with as many of the first tables as fit in one.
-fn widest(ready: &[Arc<StepMemtable>], border: Step, span_max: u64) -> Batch {
+/// The smallest aligned range with as many of the first tables as fit in one. It may begin before the first of them: heights with
+/// gaps leave steps without a block, and no range that only begins at one with a block holds many of such.
+fn widest(ready: &[Arc<StepMemtable>], reach: Reach) -> Batch {
     let first = ready[0].step();
     let mut batch = Batch { steps: StepRange::single(first), tables: vec![Arc::clone(&ready[0])] };
-    let mut span = 2u64;
-    while span <= span_max && first.0.is_multiple_of(span) {
-        let Some(steps) = StepRange::new(first, Step(first.0.saturating_add(span))) else { break };
+    let powers = reach.span_max.min(reach.boundary.0).checked_ilog2().unwrap_or(0);
+    for span in (1..=powers).map(|power| 1u64 << power) {
+        let from = Step(first.0 / span * span);
+        let Some(steps) = StepRange::new(from, Step(from.0.saturating_add(span))) else { break };
         let tables: Vec<_> = ready.iter().take_while(|table| steps.contains(table.step())).cloned().collect();
         let bytes = tables.iter().map(|table| table.bytes()).sum::<u64>();
-        if steps.to() > border || bytes > BATCH_BYTES_MAX {
+        if from < reach.emitted_to || steps.to() > reach.boundary || bytes > BATCH_BYTES_MAX {
             break;
         }
         if tables.len() > batch.tables.len() {
             batch = Batch { steps, tables };
         }
-        let Some(wider) = span.checked_mul(2) else { break };
-        span = wider;
     }
     batch
 }
@@ -93,7 +102,9 @@ fn emit_all(writer: &Writer, observer: &dyn Observer) -> Result<(), Error> {
             // After opening, the tables have no nodes yet.
             writer.lock_unpoisoned()?.tree()?;
         }
-        emit(writer, &batches(&version.tables[..ready], boundary, writer.options.merge_span_max), observer)?;
+        let (emitted_to, span_max) = (writer.lock().manifest().emitted_to, writer.options.merge_span_max);
+        let reach = Reach { emitted_to, boundary, span_max };
+        emit(writer, &batches(&version.tables[..ready], reach), observer)?;
     }
 }
 

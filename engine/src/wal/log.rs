@@ -17,6 +17,9 @@ use crate::wal::{Position, RecordRef, WalWriter};
 /// A file with fewer blocks takes the next step too, so that steps of a block or two do not pay for a file each ...
 const FILE_BLOCKS_MIN: u64 = 4;
 
+/// ... which with gaps in heights every block is, and then more of them wait for an emission ...
+const SPARSE_FILE_BLOCKS_MIN: u64 = 64;
+
 /// ... unless it is this long. Opening reads this much of emitted blocks at most, and a block.
 const FILE_LEN_MIN: u64 = 1 << 20;
 
@@ -79,10 +82,12 @@ impl Log {
         present.newest_step.is_some_and(|newest| newest != step)
     }
 
-    /// Whether the present file has enough for the next step to have one of its own.
-    pub(crate) fn is_full(&self) -> bool {
+    /// Whether the present file has enough for `step`, which a block begins, to have one of its own.
+    pub(crate) fn is_full(&self, step: Step) -> bool {
         let present = self.files.back().expect("an archive has a log file");
-        present.blocks >= FILE_BLOCKS_MIN || self.writer.len() >= FILE_LEN_MIN
+        let is_sparse = present.newest_step.is_some_and(|newest| step.0.saturating_sub(newest.0) > 1);
+        let blocks_min = if is_sparse { SPARSE_FILE_BLOCKS_MIN } else { FILE_BLOCKS_MIN };
+        present.blocks >= blocks_min || self.writer.len() >= FILE_LEN_MIN
     }
 
     /// Creates the file after the present one, which can still go on.

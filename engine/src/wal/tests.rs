@@ -418,6 +418,29 @@ fn a_block_that_no_writer_writes_is_damage() {
 }
 
 #[test]
+fn a_key_of_another_length_than_its_domain_declares_is_damage() {
+    let options = Options::new().declare(crate::Domain::new("accounts").key_len(20)).domain("any");
+    let config = options.into_config().unwrap();
+    let reason = |changes: &[ChangeRef<'_>]| {
+        let mut body = Vec::new();
+        RecordRef::Block { height: 5, root: &[0; 32], changes }.encode_body(&mut body, VERSION);
+        let bytes = forged(Kind::Block, &body);
+        let reader = WalReader::open(path(), &bytes, FILE, Tail::Open).unwrap();
+        match reader.records(&config).collect::<Result<Vec<_>, _>>() {
+            Ok(_) => None,
+            Err(Error::Damaged { offset: 64, reason, .. }) => Some(reason),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    let change = |domain, len| ChangeRef { domain, key: &[7; 30][..len], value: None };
+    assert_eq!(reason(&[change(1, 20), change(2, 0), change(2, 30)]), None);
+    for len in [0, 19, 21] {
+        let found = reason(&[change(1, len), change(2, 3)]);
+        assert_eq!(found, Some("a block has a key of another length than its domain declares"), "{len}");
+    }
+}
+
+#[test]
 fn fingerprints_are_those_of_the_changes() {
     let change = ChangeRef { domain: 3, key: b"k", value: Some(b"v") };
     let mut sound = Vec::new();

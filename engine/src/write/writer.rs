@@ -100,7 +100,10 @@ impl Writer {
             merging_from: Step(0),
         };
         let (state, maintenance_lock, changed) = (Mutex::new(state), Mutex::new(()), Condvar::new());
-        Self { shared, options, recovered, state, maintenance_lock, changed, lock }
+        let writer = Self { shared, options, recovered, state, maintenance_lock, changed, lock };
+        let version = writer.read_state();
+        writer.lock().count_backlog(&version);
+        writer
     }
 
     /// What readers of this process see now.
@@ -339,7 +342,7 @@ impl WriterGuard<'_> {
         if !self.state.log.begins_step(step) {
             return Ok(());
         }
-        if self.state.log.is_full() {
+        if self.state.log.is_full(step) {
             let (next, manifest) = (self.next_log_file()?, self.manifest().clone());
             return self.store_manifest(manifest, Some(next));
         }

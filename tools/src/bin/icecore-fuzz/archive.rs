@@ -229,17 +229,19 @@ fn agree(view: &View, reader: &Reader, domain: &str, keys: &[&[u8]]) -> Result<(
             }
         }
     }
-    for key in keys.iter().step_by(5) {
-        let (Ok(proof), Ok(root), Ok(value)) = (view.prove(domain, key), view.root(), view.get(domain, key))
-        else {
-            continue;
-        };
+    proves(view, domain, keys)
+}
+
+/// Whether proofs of some keys hold: in one batch, because the tree of the state is built for each call.
+fn proves(view: &View, domain: &str, keys: &[&[u8]]) -> Result<(), String> {
+    let asked: Vec<(&str, &[u8])> = keys.iter().step_by(5).map(|key| (domain, *key)).collect();
+    let Ok(batch) = view.prove_batch(&asked, Parallelism::Off) else { return Ok(()) };
+    for ((_, key), proof) in asked.iter().zip(&batch.proofs) {
+        let (Ok(root), Ok(value)) = (view.root(), view.get(domain, key)) else { continue };
         if proof.verify(&root, domain, key, value.as_deref()).is_err() {
             return Err(format!("a proof that does not hold: {domain} {key:02x?} at {}", view.height()));
         }
     }
-    let _ = view
-        .prove_batch(&keys.iter().take(4).map(|key| (domain, *key)).collect::<Vec<_>>(), Parallelism::Off);
     Ok(())
 }
 

@@ -59,7 +59,7 @@ fn differs(what: &str, found: &dyn Debug, expected: &dyn Debug) -> String {
 /// Whether head, range and root at the head are those of the model: enough to tell one state from another.
 pub(crate) fn resembles(reader: &Reader, model: &Model) -> Result<bool, Error> {
     let view = match reader.latest() {
-        Err(Error::OutOfRange { .. }) => return Ok(model.exists && model.range().is_none()),
+        Err(Error::Empty) => return Ok(model.exists && model.range().is_none()),
         other => other?,
     };
     let Some((_, head)) = model.range() else { return Ok(false) };
