@@ -4,8 +4,8 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput};
 use icecore_benches::{BLOCK, DOMAIN, Dataset, Files, size, steps};
-use icecore_index::filter::Parallelism;
-use icecore_index::{Density, FilterBits, FilterBuilder, KeyHash, MemorySpool, PivotBuilder};
+use icecore_index::filter::BuildParallelism as Parallelism;
+use icecore_index::{Density, FilterBits, FilterBuilder, FilterHash, MemorySpool, PivotBuilder};
 use icecore_segments::{EncodingRule, Segment};
 
 fn main() {
@@ -48,7 +48,7 @@ fn reindex(segment: &Segment<&[u8]>, m: Density) -> Vec<u8> {
 fn filter(criterion: &mut Criterion, dataset: &Dataset) {
     let files = Files::build(EncodingRule::Plain, Density::MEDIUM, &dataset.entries);
     let opened = files.open();
-    let maybe = |key: &[u8]| opened.filter.may_contain(KeyHash::of(key)).expect("the filter is sound");
+    let maybe = |key: &[u8]| opened.filter.may_contain(FilterHash::of(key)).expect("the filter is sound");
     assert!(dataset.present.iter().all(|entry| maybe(entry.key())), "no key that is there is denied");
     let wrong = dataset.absent.iter().filter(|key| maybe(&key[..])).count();
     assert!(wrong * 100 <= dataset.absent.len(), "{wrong} of {} absent keys pass", dataset.absent.len());
@@ -84,7 +84,7 @@ fn filter_bytes(dataset: &Dataset, parallelism: Parallelism, segment: &Segment<&
     let keys = dataset.entries.len() as u64;
     let mut filter = FilterBuilder::new(FilterBits::Eight, keys, MemorySpool::default(), parallelism);
     for entry in &dataset.entries {
-        filter.push(KeyHash::of(entry.key())).expect("no more keys than entries");
+        filter.push(FilterHash::of(entry.key())).expect("no more keys than entries");
     }
     let parent = segment.summary().file.content;
     filter.finish(Vec::new(), DOMAIN, steps(), parent).expect("memory takes all writes").1

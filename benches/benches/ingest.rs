@@ -1,4 +1,4 @@
-//! Blocks into an archive, with a snapshot of the tree every so many of them or none.
+//! Blocks into an archive, with a snapshot of the tree every this many of them or none.
 //!
 //! What is timed is a whole step, its emission included, so that each period pays for all its snapshots. What a period costs
 //! beside the others at the same moment, `icecore-figures snapshots` shows.
@@ -41,7 +41,7 @@ struct Ingest {
 }
 
 impl Ingest {
-    /// An archive of so many keys, all of them in the first step.
+    /// An archive of this many keys, all of them in the first step.
     fn new(path: &Path, period: u64, keys: u64, blocks: u64, changes: u64) -> Self {
         let options = Options::new().domain(DOMAIN).blocks_per_step(blocks).reorg_window(0);
         let options = options.snapshot_period(NonZeroU64::new(period));

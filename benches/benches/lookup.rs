@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use criterion::Criterion;
 use icecore_benches::{BLOCK, Dataset, Files, Opened, fold, size};
-use icecore_index::{Density, KeyHash};
+use icecore_index::{Density, FilterHash};
 use icecore_segments::{EncodingRule, PageBuf, Version};
 
 fn main() {
@@ -53,7 +53,7 @@ fn lookups(criterion: &mut Criterion, dataset: &Dataset, (name, rule): (&str, En
 
 #[inline]
 fn get<'a>(opened: &'a Opened<'_>, key: &[u8], buf: &'a mut PageBuf) -> Option<Version<'a>> {
-    if !opened.filter.may_contain(KeyHash::of(key)).expect("the filter is sound") {
+    if !opened.filter.may_contain(FilterHash::of(key)).expect("the filter is sound") {
         return None;
     }
     let span = opened.index.locate(key, BLOCK).expect("the index is sound");

@@ -13,9 +13,9 @@
 
 #![forbid(unsafe_code)]
 
-use icecore_index::filter::Parallelism;
+use icecore_index::filter::BuildParallelism as Parallelism;
 use icecore_index::{
-    Density, ExistenceFilter, FilterBits, FilterBuilder, KeyHash, MemorySpool, PivotBuilder, PivotIndex,
+    Density, ExistenceFilter, FilterBits, FilterBuilder, FilterHash, MemorySpool, PivotBuilder, PivotIndex,
 };
 use icecore_segments::step::{Step, StepRange};
 use icecore_segments::{EncodingRule, Entry, Segment, SegmentBuilder, Value};
@@ -130,7 +130,7 @@ impl Files {
         );
         for entry in entries {
             builder.push(versioned(entry)).expect("entries come in order");
-            filter.push(KeyHash::of(entry.key())).expect("no more keys than entries");
+            filter.push(FilterHash::of(entry.key())).expect("no more keys than entries");
         }
         let (summary, kv, pivots) = builder.finish().expect("memory takes all writes");
         let parent = summary.file.content;

@@ -44,7 +44,7 @@ impl Height {
     /// The height that is meant in an archive.
     ///
     /// # Errors
-    /// It lies below zero, there is no block yet to count from, or the newest block is not known.
+    /// It is below zero, there is no block yet to count from, or the newest block is not known.
     pub(crate) fn resolve(self, reader: &Reader) -> Result<u64, Failure> {
         let below = match self {
             Self::At(height) => return Ok(height),
@@ -54,7 +54,7 @@ impl Height {
         // Where the log is damaged the newest block is not known, and this says so.
         let head = reader.latest()?.height();
         head.checked_sub(below).ok_or_else(|| {
-            Failure::OutOfRange(format!("-{below} lies below block 0: the newest block is {head}"))
+            Failure::OutOfRange(format!("-{below} is below block 0: the newest block is {head}"))
         })
     }
 }

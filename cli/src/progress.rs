@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 
-use icecore::Observer;
+use icecore::ProgressListener;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::notes::{detail, is_quiet, is_verbose};
@@ -37,7 +37,7 @@ impl Bars {
     }
 }
 
-impl Observer for Bars {
+impl ProgressListener for Bars {
     fn begin(&self, task: &str, units: Option<u64>) {
         let bar = units.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
         let template = match units {

@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let loaded = started.elapsed();
 
-    // Emits what is ready, merges, and gives each index the density of its age; an `Observer` in place of `()` sees how far it is.
+    // Emits what is ready, merges, and gives each index the density of its age; an `ProgressListener` in place of `()` sees how far it is.
     let (before, started) = (archive.reader().stats(), Instant::now());
     archive.maintain(&())?;
     let maintained = started.elapsed();

@@ -20,7 +20,7 @@ use crate::maintain::prune::prune;
 use crate::maintain::reindex::{ReindexPlan, ReindexRule, keep_rule, reindex};
 use crate::maintain::unwind::{take_back_incomplete_steps, unwind};
 use crate::options::{DensityRule, Maintenance, OpenOptions, Options};
-use crate::progress::Observer;
+use crate::progress::ProgressListener;
 use crate::read::history::History;
 use crate::reader::Reader;
 use crate::storage::Storage;
@@ -140,9 +140,9 @@ impl Archive {
         self.writer.recovered.log_drop.as_ref()
     }
 
-    /// Has work that starts by itself, which is to build the Merkle tree before the first block, tell `observer` how far it is.
-    pub fn report_to(&self, observer: Arc<dyn Observer>) {
-        self.writer.set_observer(observer);
+    /// Has work that starts by itself, which is to build the Merkle tree before the first block, tell `listener` how far it is.
+    pub fn set_progress_listener(&self, listener: Arc<dyn ProgressListener>) {
+        self.writer.set_observer(listener);
     }
 
     /// Whether writes are refused since a write or sync failed that leaves the disk in doubt. Reading goes on; opening the archive
@@ -215,14 +215,14 @@ impl Archive {
 
     /// Brings the files to where background maintenance would bring them: emits what is ready, merges as the options of
     /// opening say, and reindexes by the archive's rule. For the end of a bulk load.
-    pub fn maintain(&self, observer: &dyn Observer) -> Result<(), Error> {
-        background::maintain(&self.writer, observer)
+    pub fn maintain(&self, listener: &dyn ProgressListener) -> Result<(), Error> {
+        background::maintain(&self.writer, listener)
     }
 
     /// Merges adjacent segments to aligned power-of-two step ranges until nothing is left to merge. Readers go on, and so do
     /// commits: steps that become ready are emitted in between. Returns the number of merges.
-    pub fn merge(&self, options: &MergeOptions, observer: &dyn Observer) -> Result<u64, Error> {
-        merge_all(&self.writer, options, observer)
+    pub fn merge(&self, options: &MergeOptions, listener: &dyn ProgressListener) -> Result<u64, Error> {
+        merge_all(&self.writer, options, listener)
     }
 
     /// Rebuilds pivot indexes and filters by `rule`, for unchanged `.kv` files. Readers go on.
@@ -230,9 +230,9 @@ impl Archive {
         &self,
         rule: ReindexRule,
         domain: Option<&str>,
-        observer: &dyn Observer,
+        listener: &dyn ProgressListener,
     ) -> Result<Vec<ReindexPlan>, Error> {
-        reindex(&self.writer, rule, domain, observer)
+        reindex(&self.writer, rule, domain, listener)
     }
 
     /// What [`Archive::reindex`] would do.
@@ -255,22 +255,22 @@ impl Archive {
     }
 
     /// Forgets the versions that no block at or above `before` can see. The state at `before` stays whole.
-    pub fn prune(&self, before: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
-        prune(&self.writer, before, observer)
+    pub fn prune(&self, before: BlockNumber, listener: &dyn ProgressListener) -> Result<(), Error> {
+        prune(&self.writer, before, listener)
     }
 
     /// Forgets the blocks above `to`. Cheap for blocks that were not emitted; else the segments that have them are rewritten.
-    pub fn unwind(&self, to: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
-        unwind(&self.writer, to, observer)
+    pub fn unwind(&self, to: BlockNumber, listener: &dyn ProgressListener) -> Result<(), Error> {
+        unwind(&self.writer, to, listener)
     }
 
     /// Makes a consistent copy of the archive at `copy`, while everything goes on. See [`Reader::checkpoint`].
     pub fn checkpoint(
         &self,
         copy: impl AsRef<Path>,
-        observer: &dyn Observer,
+        listener: &dyn ProgressListener,
     ) -> Result<CheckpointReport, Error> {
-        self.reader.checkpoint(copy, observer)
+        self.reader.checkpoint(copy, listener)
     }
 
     /// Stops background work, emits the steps that are ready, syncs, and says what failed. An emission that fails is no failure of

@@ -105,7 +105,7 @@
 //! # What it does not do
 //!
 //! It logs nothing and prints nothing: what fails in the background is in [`Stats::failures`], and long work reports to an
-//! [`Observer`]. It is synchronous. Only this crate opens files and reads clocks, and all files go through [`storage`]; the crates
+//! [`ProgressListener`]. It is synchronous. Only this crate opens files and reads clocks, and all files go through [`storage`]; the crates
 //! below it, `icecore-hot`, `icecore-segments` and `icecore-index`, turn values into bytes and bytes into views.
 
 #![deny(missing_debug_implementations)]
@@ -178,7 +178,7 @@ pub use maintain::reindex::{ReindexPlan, ReindexRule};
 pub use maintain::verify::{LogTailReport, VerifyMode, VerifyReport, verify, verify_on};
 pub use merkle::leaves::{ProofCost, ProofSource};
 pub use options::{DensityRule, Durability, LogDamage, Maintenance, OpenOptions, Options};
-pub use progress::Observer;
+pub use progress::ProgressListener;
 pub use read::entries::{Entries, Entry};
 pub use read::history::{Change, History};
 pub use read::scan::Scan;

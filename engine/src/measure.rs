@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use icecore_index::{Density, ExistenceFilter, FilterBits, Parallelism, PivotIndex};
+use icecore_index::{BuildParallelism, Density, ExistenceFilter, FilterBits, PivotIndex};
 use icecore_segments::frame::Kind;
 use icecore_segments::step::{BlockNumber, StepRange};
 use icecore_segments::{EncodingRule, Entry, Segment};
@@ -71,7 +71,7 @@ impl LoneSegment {
         let directory = directory(storage, dir, options.domain);
         let SegmentSpec { steps, m, encoding, .. } = *options;
         let options =
-            SegmentOptions { m, filter_bits: FILTER_BITS, encoding, parallelism: Parallelism::Rayon };
+            SegmentOptions { m, filter_bits: FILTER_BITS, encoding, parallelism: BuildParallelism::Rayon };
         let mut output = SegmentOutput::create(&directory, DOMAIN, steps, options, keys_max)?;
         for entry in entries {
             output.push(entry)?;
@@ -121,7 +121,8 @@ impl LoneSegment {
     ) -> Result<Self, Error> {
         let mut this = Self::without_accessors(storage, dir, domain, steps)?.with_index(m)?;
         let Self { directory, record } = &mut this;
-        record.kvei = rebuild_filter(directory, record, FILTER_BITS, Parallelism::Rayon, &mut |_| Ok(()))?;
+        record.kvei =
+            rebuild_filter(directory, record, FILTER_BITS, BuildParallelism::Rayon, &mut |_| Ok(()))?;
         Ok(this)
     }
 

@@ -19,7 +19,7 @@ pub enum DensityRule {
     /// Dense for fresh, sparse for old.
     #[default]
     Recency,
-    /// All pivot indexes together take at most so many bytes; the freshest get it first.
+    /// All pivot indexes together take at most this many bytes; the freshest get it first.
     Budget {
         /// Bytes of all `.bt` files together.
         bytes: u64,
@@ -78,13 +78,13 @@ impl Options {
         self
     }
 
-    /// The blocks behind the head that stay in memory, so that unwinding them is cheap.
+    /// The blocks below the head that stay in memory, so that unwinding them is cheap.
     pub fn reorg_window(mut self, blocks: u64) -> Self {
         self.reorg_window = blocks;
         self
     }
 
-    /// Keeps the nodes of the tree that changed every so many heights: a proof at such a block reads a few of them instead
+    /// Keeps the nodes of the tree that changed every this many heights: a proof at such a block reads a few of them instead
     /// of the whole state. `None`, the default, keeps none.
     ///
     /// The first block at or above each multiple of the period is a snapshot, so a period of 1 makes one of every block.
@@ -264,7 +264,7 @@ pub enum Durability {
     /// Each block is synced before its `commit` returns: nothing committed is lost.
     #[default]
     Block,
-    /// One sync for every so many blocks: up to that many of the newest blocks can be lost.
+    /// One sync for every this many blocks: up to that many of the newest blocks can be lost.
     Group {
         /// Blocks per sync, at least 1.
         blocks: u32,
@@ -379,10 +379,10 @@ impl OpenOptions {
     }
 
     /// How accessors are checked and built.
-    pub(crate) fn file_parallelism(&self) -> icecore_index::Parallelism {
+    pub(crate) fn file_parallelism(&self) -> icecore_index::BuildParallelism {
         match self.maintenance {
-            Maintenance::Inline => icecore_index::Parallelism::Off,
-            Maintenance::Background | Maintenance::EmitOnly => icecore_index::Parallelism::Rayon,
+            Maintenance::Inline => icecore_index::BuildParallelism::Off,
+            Maintenance::Background | Maintenance::EmitOnly => icecore_index::BuildParallelism::Rayon,
         }
     }
 }

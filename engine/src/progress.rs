@@ -1,7 +1,7 @@
 //! How long work tells how far it is.
 
 /// What long work reports to. All methods may be called from other threads than the one that started it.
-pub trait Observer: Send + Sync {
+pub trait ProgressListener: Send + Sync {
     /// A task begins: its name and how many units (entries, or bytes where so named) it has, if that is known.
     fn begin(&self, task: &str, units: Option<u64>) {
         let _ = (task, units);
@@ -17,4 +17,4 @@ pub trait Observer: Send + Sync {
 }
 
 /// Reports to nobody.
-impl Observer for () {}
+impl ProgressListener for () {}

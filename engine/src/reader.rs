@@ -24,7 +24,7 @@ use crate::maintain::plan::{self, MergePlan, PrunePlan, UnwindPlan};
 use crate::maintain::reindex::{ReindexPlan, ReindexRule};
 use crate::manifest::Manifest;
 use crate::options::DensityRule;
-use crate::progress::Observer;
+use crate::progress::ProgressListener;
 use crate::read::history::History;
 use crate::read::shared::Shared;
 use crate::segment::info::SegmentInfo;
@@ -168,7 +168,7 @@ impl Reader {
         self.shared.directory.config.step_len.0.get()
     }
 
-    /// The blocks behind the head that stay in memory.
+    /// The blocks below the head that stay in memory.
     pub fn reorg_window(&self) -> u64 {
         self.shared.directory.config.reorg_window
     }
@@ -350,10 +350,10 @@ impl Reader {
     pub fn checkpoint(
         &self,
         copy: impl AsRef<Path>,
-        observer: &dyn Observer,
+        listener: &dyn ProgressListener,
     ) -> Result<CheckpointReport, Error> {
         let directory = &self.shared.directory;
-        checkpoint(&directory.storage, &directory.path, copy.as_ref(), observer)
+        checkpoint(&directory.storage, &directory.path, copy.as_ref(), listener)
     }
 }
 

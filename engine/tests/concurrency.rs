@@ -20,7 +20,7 @@ use icecore::storage::{Access, DirLock, Mapping, ReadFile, SpoolFile, Storage, W
 use icecore::testing::SimStorage;
 use icecore::{
     Archive, Density, DensityRule, Durability, Error, ErrorKind, Maintenance, MaintenanceTask, MergeOptions,
-    Observer, OpenOptions, Operation, Options, Reader, ReindexRule, Scan, VerifyMode, View,
+    OpenOptions, Operation, Options, ProgressListener, Reader, ReindexRule, Scan, VerifyMode, View,
 };
 use oracle::Random;
 
@@ -415,7 +415,7 @@ struct HeldUp {
 /// Blocks that are written in each round: as many steps as may wait for emission.
 const BLOCKS_A_ROUND: u64 = 4;
 
-impl Observer for HeldUp {
+impl ProgressListener for HeldUp {
     fn advance(&self, _: u64) {
         let wanted = BLOCKS_A_ROUND * (1 + self.rounds.fetch_add(1, Ordering::SeqCst));
         let begun = Instant::now();

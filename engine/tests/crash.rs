@@ -21,7 +21,7 @@ fn seed() -> u64 {
     std::env::var("ICECORE_SEED").map_or(7, |seed| seed.parse().unwrap())
 }
 
-/// How many operations lie between two that are tried; `ICECORE_STRIDE` (1: all of them) overrides it.
+/// How many operations are between two that are tried; `ICECORE_STRIDE` (1: all of them) overrides it.
 fn stride(usual: u64) -> u64 {
     std::env::var("ICECORE_STRIDE").map_or(usual, |stride| stride.parse().unwrap())
 }
@@ -92,7 +92,7 @@ impl Campaign {
         Self::with(0, steps, open)
     }
 
-    /// With a snapshot every so many blocks.
+    /// With a snapshot every this many blocks.
     fn with(snapshot_period: u64, steps: Vec<Step>, open: OpenOptions) -> Self {
         let start = fresh(options_with(snapshot_period), open);
         let disk = start.kill_clone();

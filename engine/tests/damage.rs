@@ -13,7 +13,8 @@ use std::sync::Mutex;
 
 use icecore::testing::SimStorage;
 use icecore::{
-    Archive, Durability, Error, ErrorKind, Maintenance, Observer, OpenOptions, Reader, VerifyMode, verify_on,
+    Archive, Durability, Error, ErrorKind, Maintenance, OpenOptions, ProgressListener, Reader, VerifyMode,
+    verify_on,
 };
 use oracle::Oracle;
 use oracle::script::{PATH, Script, Step, fresh, options, play, storage};
@@ -134,7 +135,7 @@ fn problems(disk: &SimStorage) -> Vec<Error> {
 #[derive(Default)]
 struct Progress(Mutex<Vec<(u64, u64)>>);
 
-impl Observer for Progress {
+impl ProgressListener for Progress {
     fn begin(&self, _: &str, units: Option<u64>) {
         self.0.lock().unwrap().push((units.unwrap(), 0));
     }

@@ -21,7 +21,7 @@ use rayon::ThreadPoolBuilder;
 struct Way {
     maintenance: Maintenance,
     threads: usize,
-    /// Closes and opens again after so many steps.
+    /// Closes and opens again after this many steps.
     reopen: usize,
     parallelism: Parallelism,
 }
@@ -156,7 +156,7 @@ fn when_a_range_was_merged_does_not_show() {
     check(&options, &steps, &[late, Way { maintenance: Maintenance::Inline, ..late }]);
 }
 
-/// The root after writing changes in blocks of so many.
+/// The root after writing changes in blocks of this many.
 fn root(changes: &[Change], blocks_of: usize, maintenance: Maintenance, parallelism: Parallelism) -> Root {
     let open =
         OpenOptions::new().durability(Durability::Relaxed).maintenance(maintenance).parallelism(parallelism);

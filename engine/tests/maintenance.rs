@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use icecore::storage::Storage;
 use icecore::testing::SimStorage;
 use icecore::{
-    Archive, Change, Error, ErrorKind, Maintenance, MaintenanceTask, MergeOptions, Observer, OpenOptions,
-    Operation, Options, Reader, VerifyMode,
+    Archive, Change, Error, ErrorKind, Maintenance, MaintenanceTask, MergeOptions, OpenOptions, Operation,
+    Options, ProgressListener, Reader, VerifyMode,
 };
 use watch::{Watch, Watched, no_space};
 
@@ -141,7 +141,7 @@ fn history_ends_where_reading_ends() {
     }
 }
 
-/// Small steps are emitted so many at a time.
+/// Small steps are emitted this many at a time.
 const EMITTED_TOGETHER: u64 = 16;
 
 /// Refuses to create segments of more steps than an emission makes, or any, while it is told to.
@@ -255,7 +255,7 @@ struct HeldUp<'a> {
     rounds: AtomicU64,
 }
 
-impl Observer for HeldUp<'_> {
+impl ProgressListener for HeldUp<'_> {
     fn advance(&self, _: u64) {
         let wanted = 8 * (1 + self.rounds.fetch_add(1, Ordering::SeqCst));
         until("commits beside long work", || self.written.load(Ordering::SeqCst) >= wanted.min(80));
@@ -263,7 +263,7 @@ impl Observer for HeldUp<'_> {
 }
 
 /// 40,000 keys in each of some steps; then `work` beside commits.
-fn commits_go_on_beside(work: impl Fn(&Archive, &dyn Observer) + Sync, open: OpenOptions) -> Archive {
+fn commits_go_on_beside(work: impl Fn(&Archive, &dyn ProgressListener) + Sync, open: OpenOptions) -> Archive {
     const LARGE: u64 = 40_000;
     let storage = disk();
     let archive = create(&storage, options(1), emit_only());
@@ -293,7 +293,7 @@ fn commits_go_on_beside(work: impl Fn(&Archive, &dyn Observer) + Sync, open: Ope
 #[test]
 fn commits_do_not_wait_for_a_prune() {
     for open in [OpenOptions::new(), emit_only()] {
-        let archive = commits_go_on_beside(|archive, observer| archive.prune(5, observer).unwrap(), open);
+        let archive = commits_go_on_beside(|archive, listener| archive.prune(5, listener).unwrap(), open);
         assert_eq!(archive.reader().range(), Some((5, 85)));
         let old = archive.at(5).unwrap().get("kv", &7u64.to_be_bytes()).unwrap();
         assert_eq!(old, Some(5u64.to_be_bytes().to_vec()));
@@ -304,7 +304,7 @@ fn commits_do_not_wait_for_a_prune() {
 #[test]
 fn commits_do_not_wait_for_a_deep_unwind() {
     let archive =
-        commits_go_on_beside(|archive, observer| archive.unwind(2, observer).unwrap(), OpenOptions::new());
+        commits_go_on_beside(|archive, listener| archive.unwind(2, listener).unwrap(), OpenOptions::new());
     assert_eq!(
         archive.at(2).unwrap().get("kv", &7u64.to_be_bytes()).unwrap(),
         Some(2u64.to_be_bytes().to_vec())
@@ -314,7 +314,7 @@ fn commits_do_not_wait_for_a_deep_unwind() {
 #[test]
 fn fresh_segments_are_merged_beside_long_work() {
     let archive =
-        commits_go_on_beside(|archive, observer| archive.prune(5, observer).unwrap(), OpenOptions::new());
+        commits_go_on_beside(|archive, listener| archive.prune(5, listener).unwrap(), OpenOptions::new());
     until("merges", || archive.reader().stats().segments < 30);
 }
 

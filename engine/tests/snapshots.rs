@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 
 use icecore::testing::SimStorage;
 use icecore::{
-    Archive, Durability, Error, ErrorKind, Maintenance, MergeOptions, Observer, OpenOptions, Options,
-    Parallelism, Proof, ProofSource, Reader, VerifyMode, View, verify_on,
+    Archive, Durability, Error, ErrorKind, Maintenance, MergeOptions, OpenOptions, Options, Parallelism,
+    ProgressListener, Proof, ProofSource, Reader, VerifyMode, View, verify_on,
 };
 use oracle::script::{PATH, storage};
 use oracle::{DOMAINS, Oracle, Random, commit};
@@ -244,7 +244,7 @@ fn many_proofs_at_once_are_those_of_one_by_one() {
 #[derive(Default)]
 struct Told(Mutex<Vec<(String, Option<u64>, u64)>>);
 
-impl Observer for Told {
+impl ProgressListener for Told {
     fn begin(&self, task: &str, units: Option<u64>) {
         self.0.lock().unwrap().push((task.to_owned(), units, 0));
     }
@@ -264,7 +264,7 @@ fn building_the_tree_tells_its_progress() {
         let parallelism = Parallelism::Threads(NonZeroUsize::new(threads).unwrap());
         let archive = Archive::open_on(storage(&disk), PATH, open().parallelism(parallelism)).unwrap();
         let told = Arc::new(Told::default());
-        archive.report_to(told.clone());
+        archive.set_progress_listener(told.clone());
         assert_eq!(archive.begin(2).unwrap().commit().unwrap(), expected);
         let told = told.0.lock().unwrap();
         let keys = u64::from(keys);

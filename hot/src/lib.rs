@@ -36,7 +36,7 @@
 //! # How it works
 //! A batch is hashed 16 changes at a time ([`HashBackend`]), sorted by key hash, and split by its first bits
 //! between [`SubtreeRoots`] subtrees, each with memory of its own, so that workers share nothing and lock nothing.
-//! In a subtree the leaves lie in small sorted buckets, and above them a dense heap of sibling pairs, one cache line
+//! In a subtree the leaves are in small sorted buckets, and above them a dense heap of sibling pairs, one cache line
 //! per pair, breadth first or as [`RadixShape`] says. Where a change goes follows from its key hash by arithmetic:
 //! no pointer is chased, and memory is asked for before it is needed ([`Prefetch`]). Nodes are then hashed a level
 //! at a time, 16 at once, across all buckets and subtrees of a worker.

@@ -17,7 +17,7 @@ use crate::memory::arena::{Lines, Pool, prefetch};
 use crate::options::{HugePages, Options, Prefetch};
 
 /// As many lines on their way as it takes to keep the memory busy; twice as many gave no more.
-const LINES_AHEAD: usize = 64;
+const LINES_PREFETCHED: usize = 64;
 
 /// Hashes `count` blocks of 64 bytes, 16 at a time, and returns a checksum of the hashes.
 pub fn hash_blocks(options: &Options, count: usize) -> u64 {
@@ -43,7 +43,7 @@ impl RandomLines {
     /// `bytes` of memory, each page of it touched.
     pub fn new(options: &Options, bytes: usize) -> Self {
         let pool = Pool::new(options.huge_pages);
-        let ahead = if options.prefetch == Prefetch::Off { 0 } else { LINES_AHEAD };
+        let ahead = if options.prefetch == Prefetch::Off { 0 } else { LINES_PREFETCHED };
         Self { lines: pool.zeroed(bytes / size_of::<Line>()), ahead }
     }
 
@@ -91,7 +91,7 @@ pub struct Roofs {
 }
 
 impl Roofs {
-    /// Measures them in so many bytes, with the clock of the caller. The best of several rounds counts, because
+    /// Measures them in this many bytes, with the clock of the caller. The best of several rounds counts, because
     /// other work on the machine only makes them worse.
     pub fn measure(options: &Options, bytes: usize, time: impl Fn(&dyn Fn() -> u64) -> Duration) -> Self {
         let best = |count: usize, work: &dyn Fn() -> u64| {

@@ -15,7 +15,7 @@ pub struct Options {
     pub hash_backend: HashBackend,
     /// How many subtrees the tree is cut into: the unit of work and of growth.
     pub subtree_roots: SubtreeRoots,
-    /// How the nodes lie in memory.
+    /// How the nodes are in memory.
     pub radix_shape: RadixShape,
     /// How far ahead of the work memory is asked for.
     pub prefetch: Prefetch,
@@ -91,14 +91,14 @@ impl Default for SubtreeRoots {
 
 /// The branching of the arena of nodes: how many bits of a key hash each of its levels spends, from the root down.
 ///
-/// The `2^bits - 1` sibling pairs of one radix node lie together, breadth first inside, so the shape decides which
+/// The `2^bits - 1` sibling pairs of one radix node are together, breadth first inside, so the shape decides which
 /// lines and pages the way up or down touches. A level is cut where the subtrees begin ([`SubtreeRoots`]) and where
 /// the tree ends; below the last one all that is left is one level.
 ///
-/// The default has no levels: the nodes of a subtree lie breadth first. In `examples/shapes.rs` that was fastest at
+/// The default has no levels: the nodes of a subtree are breadth first. In `examples/shapes.rs` that was fastest at
 /// random writes and sparse batches, the work of a tree: 493 ns per random write at 2^22 keys where the other shapes
 /// took 548 to 585, 326 against 366 to 387 in sparse batches; at 2^20 keys 367 against 418 to 610 and 333 against 383
-/// to 405. The other columns decide nothing: shapes that lie the same way at that size differ there by as much.
+/// to 405. The other columns decide nothing: shapes that are the same way at that size differ there by as much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RadixShape {
     bits: [u8; Self::LEVELS_MAX],

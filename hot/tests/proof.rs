@@ -327,7 +327,7 @@ fn batches_share_their_steps_and_ics23_takes_them() {
     assert!(batch.verify(&Root::EMPTY).is_err());
 }
 
-/// A batch of one entry, written by hand: so many steps in the table, and a path of these numbers.
+/// A batch of one entry, written by hand: this many steps in the table, and a path of these numbers.
 fn batch_of(key: &[u8], table: &[ics23::InnerOp], path: &[i32]) -> Vec<u8> {
     use ics23::commitment_proof::Proof as Kind;
     let proof = ics23::CompressedExistenceProof {

@@ -81,7 +81,7 @@ fn rows(leaves: &Leaves, spacing: usize) -> BTreeMap<(usize, [u8; 32]), [u8; 32]
     rows
 }
 
-/// The first bits of a key, zeros behind.
+/// The first bits of a key, zeros after.
 fn cut(key: &[u8; 32], depth: usize) -> [u8; 32] {
     let mut out = [0; 32];
     for bit in 0..depth {

@@ -10,8 +10,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use icecore_index::{
-    Density, ExistenceFilter, FilterBits, FilterBuilder, KeyHash, MemorySpool, Parallelism, PivotBuilder,
-    PivotIndex,
+    BuildParallelism, Density, ExistenceFilter, FilterBits, FilterBuilder, FilterHash, MemorySpool,
+    PivotBuilder, PivotIndex,
 };
 use icecore_segments::checksum::Checksum;
 use icecore_segments::span::{Pivot, PivotSink, Separator};
@@ -223,10 +223,10 @@ fn pivots(model: &Model, m: u32, probes: &[Key]) -> Result<(), Box<dyn Error>> {
 
 fn filter(model: &Model, bits: FilterBits, probes: &[Key]) -> Result<(), Box<dyn Error>> {
     let count = model.entries.len() as f64;
-    let hashes: Vec<KeyHash> = model.entries.iter().map(|(key, _)| KeyHash::of(key)).collect();
+    let hashes: Vec<FilterHash> = model.entries.iter().map(|(key, _)| FilterHash::of(key)).collect();
     let mut rates = Vec::new();
     let mut file = None;
-    for parallelism in [Parallelism::Off, Parallelism::Rayon] {
+    for parallelism in [BuildParallelism::Off, BuildParallelism::Rayon] {
         let start = Instant::now();
         let mut builder = FilterBuilder::new(bits, hashes.len() as u64, MemorySpool::default(), parallelism);
         hashes.iter().try_for_each(|&hash| builder.push(hash))?;
@@ -245,7 +245,7 @@ fn filter(model: &Model, bits: FilterBits, probes: &[Key]) -> Result<(), Box<dyn
     for _ in 0..absent {
         let mut key = model.entries[rng.below(hashes.len() as u64) as usize].0;
         rng.fill(&mut key[20..]);
-        maybe += u64::from(filter.may_contain(KeyHash::of(&key))?);
+        maybe += u64::from(filter.may_contain(FilterHash::of(&key))?);
     }
     println!(
         "filter {} bits: {:.4} B/key, {} shards, {:.3} % false positives, build {:.1} M keys/s on one thread, {:.1} on all",
@@ -257,7 +257,7 @@ fn filter(model: &Model, bits: FilterBits, probes: &[Key]) -> Result<(), Box<dyn
         rates[1],
     );
     let timed = time(|i| {
-        black_box(filter.may_contain(KeyHash::of(&probes[i])).is_ok());
+        black_box(filter.may_contain(FilterHash::of(&probes[i])).is_ok());
     });
     println!("  probe, hash of the key included: {timed}");
     Ok(())

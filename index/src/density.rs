@@ -44,7 +44,7 @@ impl fmt::Display for Density {
 pub struct SegmentFacts {
     /// How many steps it covers.
     pub span: u64,
-    /// How many steps lie between its end and the head.
+    /// How many steps are between its end and the head.
     pub distance: u64,
     /// How many versions it holds.
     pub entries: u64,
@@ -53,7 +53,7 @@ pub struct SegmentFacts {
 }
 
 impl SegmentFacts {
-    /// How many steps the middle of the segment lies behind the head: a merged segment that reaches the head is mostly old.
+    /// How many steps the middle of the segment is below the head: a merged segment that reaches the head is mostly old.
     pub fn age(&self) -> u64 {
         self.distance.saturating_add(self.span / 2)
     }
@@ -81,7 +81,7 @@ pub struct Choice {
 
 /// The rule that makes the choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DensityRule {
+pub enum DensityPolicy {
     /// By age alone: [`Density::DENSE`] below `fresh` steps, [`Density::MEDIUM`] below `old`, [`Density::SPARSE`] from there.
     Recency {
         /// The age in steps at which a segment stops to be fresh.
@@ -98,7 +98,7 @@ pub enum DensityRule {
     },
 }
 
-impl Default for DensityRule {
+impl Default for DensityPolicy {
     /// Fresh up to 32 steps, old from 512: with blocks of 12 s and 1024 blocks a step, five days and ten weeks.
     fn default() -> Self {
         Self::Recency { fresh: 32, old: 512 }
@@ -109,7 +109,7 @@ impl Default for DensityRule {
 pub const BUDGET_LEVELS: [Density; 5] =
     [Density(16), Density(64), Density(256), Density(1024), Density(4096)];
 
-impl DensityRule {
+impl DensityPolicy {
     /// One choice for each segment, in the order given.
     ///
     /// A fresher segment ([`SegmentFacts::age`]) never gets a sparser index than an older one. Filters have 8 bits whatever the age:
@@ -182,13 +182,13 @@ mod tests {
         SegmentFacts { span, distance, entries, pages: entries.div_ceil(100) }
     }
 
-    fn densities(rule: DensityRule, segments: &[SegmentFacts]) -> Vec<u32> {
+    fn densities(rule: DensityPolicy, segments: &[SegmentFacts]) -> Vec<u32> {
         rule.choose(segments).iter().map(|choice| choice.m.get()).collect()
     }
 
     #[test]
     fn the_default_is_dense_for_fresh_and_sparse_for_old() {
-        let rule = DensityRule::default();
+        let rule = DensityPolicy::default();
         let segments =
             [facts(1, 0, 9), facts(16, 1, 9), facts(64, 0, 9), facts(256, 300, 9), facts(2048, 0, 9)];
         assert_eq!(densities(rule, &segments), [16, 16, 64, 64, 256]);
@@ -203,10 +203,10 @@ mod tests {
         let len = |choices: &[Choice]| -> u64 {
             segments.iter().zip(choices).map(|(s, c)| index_len_max(s.entries, s.pages, c.m)).sum()
         };
-        let least = len(&DensityRule::Budget { len_max: 0 }.choose(&segments));
+        let least = len(&DensityPolicy::Budget { len_max: 0 }.choose(&segments));
         let mut seen = std::collections::BTreeSet::new();
         for len_max in (least..least + 2_000_000).step_by(37_000) {
-            let choices = DensityRule::Budget { len_max }.choose(&segments);
+            let choices = DensityPolicy::Budget { len_max }.choose(&segments);
             assert!(len(&choices) <= len_max, "{len_max}");
             for (a, x) in segments.iter().zip(&choices) {
                 for (b, y) in segments.iter().zip(&choices) {
@@ -216,7 +216,7 @@ mod tests {
             seen.extend(choices.iter().map(|choice| choice.m));
         }
         assert_eq!(seen.len(), BUDGET_LEVELS.len(), "every level is used by some budget");
-        let rich = DensityRule::Budget { len_max: u64::MAX }.choose(&segments);
+        let rich = DensityPolicy::Budget { len_max: u64::MAX }.choose(&segments);
         assert!(rich.iter().all(|choice| choice.m == BUDGET_LEVELS[0]));
     }
 

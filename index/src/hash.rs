@@ -7,9 +7,9 @@ use std::fmt;
 
 /// The 64-bit hash of a key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KeyHash(u64);
+pub struct FilterHash(u64);
 
-impl KeyHash {
+impl FilterHash {
     /// The hash of `key`. About 10 ns for 52 bytes.
     #[inline]
     pub fn of(key: &[u8]) -> Self {
@@ -29,9 +29,9 @@ impl KeyHash {
     }
 }
 
-impl fmt::Debug for KeyHash {
+impl fmt::Debug for FilterHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KeyHash({:#018x})", self.0)
+        write!(f, "FilterHash({:#018x})", self.0)
     }
 }
 
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn the_hash_is_xxh3_and_stays_so() {
         for (key, hash) in [(&b""[..], 0x2D06_8005_38D3_94C2), (b"icecore", 0x2128_6889_6D24_E2A1)] {
-            assert_eq!(KeyHash::of(key).to_u64(), hash, "{:#x}", KeyHash::of(key).to_u64());
+            assert_eq!(FilterHash::of(key).to_u64(), hash, "{:#x}", FilterHash::of(key).to_u64());
         }
     }
 }

@@ -13,8 +13,8 @@
 //! [`mod@format`].
 //!
 //! ```
-//! use icecore_index::{Density, ExistenceFilter, FilterBits, FilterBuilder, KeyHash, MemorySpool};
-//! use icecore_index::{Parallelism, PivotBuilder, PivotIndex};
+//! use icecore_index::{Density, ExistenceFilter, FilterBits, FilterBuilder, FilterHash, MemorySpool};
+//! use icecore_index::{BuildParallelism, PivotBuilder, PivotIndex};
 //! use icecore_segments::checksum::Checksum;
 //! use icecore_segments::span::{PageSpan, Pivot, PivotSink, Separator};
 //! use icecore_segments::step::{Step, StepRange};
@@ -29,20 +29,20 @@
 //! let index = PivotIndex::open(pivots.finish(parent, 2, 200)?.1, parent)?;
 //! assert_eq!(index.locate(b"nora", 9)?, PageSpan::page(1));
 //!
-//! let mut hashes = FilterBuilder::new(FilterBits::Eight, 200, MemorySpool::default(), Parallelism::Off);
-//! hashes.push(KeyHash::of(b"alice"))?;
+//! let mut hashes = FilterBuilder::new(FilterBits::Eight, 200, MemorySpool::default(), BuildParallelism::Off);
+//! hashes.push(FilterHash::of(b"alice"))?;
 //! let filter = ExistenceFilter::open(hashes.finish(Vec::new(), "accounts", steps, parent)?.1, parent)?;
-//! assert!(filter.may_contain(KeyHash::of(b"alice"))?); // maybe: ask the index
-//! assert!(!filter.may_contain(KeyHash::of(b"zoe"))?); // certain: a miss is not an error
+//! assert!(filter.may_contain(FilterHash::of(b"alice"))?); // maybe: ask the index
+//! assert!(!filter.may_contain(FilterHash::of(b"zoe"))?); // certain: a miss is not an error
 //! # Ok(())
 //! # }
 //! ```
 
 #![forbid(unsafe_code)]
 
-mod ahead;
 pub mod density;
 pub mod filter;
+mod prefetch;
 #[doc = include_str!("../FORMAT.md")]
 pub mod format {
     /// The document, for the tests that compare it with the code.
@@ -53,15 +53,15 @@ pub mod format {
 mod hash;
 pub mod pivot;
 
-pub use ahead::Ahead;
-pub use density::{Choice, Density, DensityRule, EncodingHint, SegmentFacts};
+pub use density::{Choice, Density, DensityPolicy, EncodingHint, SegmentFacts};
 pub use filter::{
-    ExistenceFilter, FILTER_MEMORY_KEYS, FilterBits, FilterBuilder, FilterSummary, MemorySpool, Parallelism,
-    Spool,
+    BuildParallelism, ExistenceFilter, FILTER_MEMORY_KEYS, FilterBits, FilterBuilder, FilterSummary,
+    MemorySpool, Spool,
 };
-pub use hash::KeyHash;
+pub use hash::FilterHash;
 pub use icecore_segments::Error;
 pub use pivot::{LeafNumber, PivotBuilder, PivotIndex, PivotSummary};
+pub use prefetch::PrefetchHint;
 
 use icecore_segments::checksum::Checksum;
 

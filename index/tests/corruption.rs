@@ -5,7 +5,7 @@
 mod pages;
 
 use icecore_index::{
-    Density, Error, ExistenceFilter, FilterBits, FilterBuilder, KeyHash, MemorySpool, Parallelism,
+    BuildParallelism, Density, Error, ExistenceFilter, FilterBits, FilterBuilder, FilterHash, MemorySpool,
     PivotBuilder, PivotIndex,
 };
 use icecore_segments::checksum::Checksum;
@@ -21,9 +21,10 @@ fn index() -> (Vec<Entry>, Vec<u8>) {
     (model.entries.into_iter().step_by(40).collect(), bytes)
 }
 
-fn filter() -> (Vec<KeyHash>, Vec<u8>) {
-    let hashes: Vec<KeyHash> = (0..6000u32).map(|i| KeyHash::of(&i.to_le_bytes())).collect();
-    let mut builder = FilterBuilder::new(FilterBits::Eight, 6000, MemorySpool::default(), Parallelism::Off);
+fn filter() -> (Vec<FilterHash>, Vec<u8>) {
+    let hashes: Vec<FilterHash> = (0..6000u32).map(|i| FilterHash::of(&i.to_le_bytes())).collect();
+    let mut builder =
+        FilterBuilder::new(FilterBits::Eight, 6000, MemorySpool::default(), BuildParallelism::Off);
     hashes.iter().try_for_each(|&hash| builder.push(hash)).unwrap();
     let (_, bytes) = builder.finish(Vec::new(), "storage", steps(), PARENT).unwrap();
     (hashes.into_iter().step_by(60).collect(), bytes)
@@ -37,7 +38,7 @@ fn ask_index(bytes: &[u8], probes: &[Entry]) -> Answers<PageSpan> {
     }
 }
 
-fn ask_filter(bytes: &[u8], probes: &[KeyHash]) -> Answers<bool> {
+fn ask_filter(bytes: &[u8], probes: &[FilterHash]) -> Answers<bool> {
     match ExistenceFilter::open(bytes, PARENT) {
         Ok(filter) => (probes.iter().map(|&hash| filter.may_contain(hash).ok()).collect(), filter.verify()),
         Err(error) => (vec![None; probes.len()], Err(error)),

@@ -5,7 +5,7 @@
 mod pages;
 
 use icecore_index::{
-    ExistenceFilter, FilterBits, FilterBuilder, FilterSummary, KeyHash, MemorySpool, Parallelism,
+    BuildParallelism, ExistenceFilter, FilterBits, FilterBuilder, FilterHash, FilterSummary, MemorySpool,
 };
 use pages::{PARENT, SplitMix64, steps};
 use proptest::collection::vec;
@@ -18,9 +18,9 @@ fn hashes(count: u64, seed: u64) -> Vec<u64> {
     (0..count).map(|_| rng.next()).collect()
 }
 
-fn build(hashes: &[u64], bits: FilterBits, parallelism: Parallelism) -> (FilterSummary, Vec<u8>) {
+fn build(hashes: &[u64], bits: FilterBits, parallelism: BuildParallelism) -> (FilterSummary, Vec<u8>) {
     let mut builder = FilterBuilder::new(bits, hashes.len() as u64, MemorySpool::default(), parallelism);
-    hashes.iter().try_for_each(|&hash| builder.push(KeyHash::from_u64(hash))).unwrap();
+    hashes.iter().try_for_each(|&hash| builder.push(FilterHash::from_u64(hash))).unwrap();
     builder.finish(Vec::new(), "storage", steps(), PARENT).unwrap()
 }
 
@@ -29,16 +29,16 @@ fn every_key_is_found_at_every_size() {
     let all = hashes(9000, 1);
     for bits in BOTH {
         for count in [0, 1, 2, 3, 1321, 1322, 1323, 2937, 2938, 2946, 2947, 5874, 5875, 9000] {
-            let (summary, bytes) = build(&all[..count], bits, Parallelism::Off);
+            let (summary, bytes) = build(&all[..count], bits, BuildParallelism::Off);
             let filter = ExistenceFilter::open(bytes, PARENT).unwrap();
             filter.verify().unwrap();
             assert_eq!((summary, summary.keys), (*filter.summary(), count as u64));
             for &hash in &all[..count] {
-                assert!(filter.may_contain(KeyHash::from_u64(hash)).unwrap(), "{bits:?} {count}");
+                assert!(filter.may_contain(FilterHash::from_u64(hash)).unwrap(), "{bits:?} {count}");
             }
             if count == 0 {
-                assert!(!filter.may_contain(KeyHash::of(b"")).unwrap());
-                assert_eq!(filter.page_range(KeyHash::of(b"")), 0..0);
+                assert!(!filter.may_contain(FilterHash::of(b"")).unwrap());
+                assert_eq!(filter.page_range(FilterHash::of(b"")), 0..0);
             }
         }
     }
@@ -48,11 +48,11 @@ fn every_key_is_found_at_every_size() {
 fn false_positives_are_as_rare_as_promised_and_a_probe_takes_one_page() {
     let keys = hashes(100_000, 2);
     for (bits, most) in [(FilterBits::Eight, 0.0045), (FilterBits::Sixteen, 0.000_05)] {
-        let (summary, bytes) = build(&keys, bits, Parallelism::Off);
+        let (summary, bytes) = build(&keys, bits, BuildParallelism::Off);
         let filter = ExistenceFilter::open(bytes, PARENT).unwrap();
         let (mut maybe, probes) = (0u32, 400_000);
         for hash in hashes(probes, 3) {
-            let hash = KeyHash::from_u64(hash);
+            let hash = FilterHash::from_u64(hash);
             maybe += u32::from(filter.may_contain(hash).unwrap());
             let range = filter.page_range(hash);
             assert!(range.start >= 4096 && range.end == range.start + 4096);
@@ -67,16 +67,19 @@ fn false_positives_are_as_rare_as_promised_and_a_probe_takes_one_page() {
 fn bytes_depend_on_the_set_alone() {
     let mut keys = hashes(50_000, 4);
     for bits in BOTH {
-        let (_, bytes) = build(&keys, bits, Parallelism::Off);
-        assert!(build(&keys, bits, Parallelism::Rayon).1 == bytes);
+        let (_, bytes) = build(&keys, bits, BuildParallelism::Off);
+        assert!(build(&keys, bits, BuildParallelism::Rayon).1 == bytes);
         for threads in [1, 3, 8] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            assert!(pool.install(|| build(&keys, bits, Parallelism::Rayon)).1 == bytes, "{threads} threads");
+            assert!(
+                pool.install(|| build(&keys, bits, BuildParallelism::Rayon)).1 == bytes,
+                "{threads} threads"
+            );
         }
         keys.reverse();
-        assert!(build(&keys, bits, Parallelism::Off).1 == bytes, "another order");
+        assert!(build(&keys, bits, BuildParallelism::Off).1 == bytes, "another order");
         let twice = [&keys[..], &keys[..], &keys[..100]].concat();
-        assert!(build(&twice, bits, Parallelism::Off).1 == bytes, "every hash twice");
+        assert!(build(&twice, bits, BuildParallelism::Off).1 == bytes, "every hash twice");
     }
 }
 
@@ -84,11 +87,11 @@ fn bytes_depend_on_the_set_alone() {
 fn a_bound_beyond_memory_gives_the_same_bytes() {
     // So many keys announced that the builder partitions; so few pushed that all stay in its buffers.
     let keys = hashes(20_000, 5);
-    let (_, bytes) = build(&keys, FilterBits::Eight, Parallelism::Off);
+    let (_, bytes) = build(&keys, FilterBits::Eight, BuildParallelism::Off);
     for keys_max in [9_000_000, 1 << 33, u64::MAX] {
         let mut builder =
-            FilterBuilder::new(FilterBits::Eight, keys_max, MemorySpool::default(), Parallelism::Rayon);
-        keys.iter().try_for_each(|&hash| builder.push(KeyHash::from_u64(hash))).unwrap();
+            FilterBuilder::new(FilterBits::Eight, keys_max, MemorySpool::default(), BuildParallelism::Rayon);
+        keys.iter().try_for_each(|&hash| builder.push(FilterHash::from_u64(hash))).unwrap();
         assert!(builder.finish(Vec::new(), "storage", steps(), PARENT).unwrap().1 == bytes, "{keys_max}");
     }
 }
@@ -107,11 +110,11 @@ proptest! {
         if extremes {
             keys.extend([0, u64::MAX]);
         }
-        let (_, bytes) = build(&keys, FilterBits::Eight, Parallelism::Off);
+        let (_, bytes) = build(&keys, FilterBits::Eight, BuildParallelism::Off);
         let filter = ExistenceFilter::open(bytes, PARENT).unwrap();
         filter.verify().unwrap();
         for hash in keys {
-            prop_assert!(filter.may_contain(KeyHash::from_u64(hash)).unwrap());
+            prop_assert!(filter.may_contain(FilterHash::from_u64(hash)).unwrap());
         }
     }
 }

@@ -4,7 +4,9 @@
 
 mod pages;
 
-use icecore_index::{Density, FilterBits, FilterBuilder, KeyHash, MemorySpool, Parallelism, PivotBuilder};
+use icecore_index::{
+    BuildParallelism, Density, FilterBits, FilterBuilder, FilterHash, MemorySpool, PivotBuilder,
+};
 use icecore_segments::bytes::u32_at;
 use icecore_segments::format_doc::FormatDoc;
 use icecore_segments::frame::Kind;
@@ -30,8 +32,8 @@ fn leaf() -> Vec<u8> {
 }
 
 fn shard() -> Vec<u8> {
-    let mut builder = FilterBuilder::new(FilterBits::Eight, 3, MemorySpool::default(), Parallelism::Off);
-    [1, 2, 3].into_iter().try_for_each(|hash| builder.push(KeyHash::from_u64(hash))).unwrap();
+    let mut builder = FilterBuilder::new(FilterBits::Eight, 3, MemorySpool::default(), BuildParallelism::Off);
+    [1, 2, 3].into_iter().try_for_each(|hash| builder.push(FilterHash::from_u64(hash))).unwrap();
     let (_, bytes) = builder.finish(Vec::new(), "storage", steps(), PARENT).unwrap();
     let page = &bytes[PAGE..2 * PAGE];
     let [s, p] = [16, 20].map(|at| u32_at(page, at).unwrap() as usize);

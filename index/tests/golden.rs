@@ -6,7 +6,7 @@
 
 mod pages;
 
-use icecore_index::{FilterBits, FilterBuilder, KeyHash, MemorySpool, Parallelism};
+use icecore_index::{BuildParallelism, FilterBits, FilterBuilder, FilterHash, MemorySpool};
 use icecore_segments::checksum::ContentHasher;
 use pages::{Model, PARENT, SplitMix64, steps, storage_like};
 
@@ -27,8 +27,8 @@ fn pivot_indexes_keep_their_bytes() {
 fn filters_keep_their_bytes() {
     let files = [FilterBits::Eight, FilterBits::Sixteen].map(|bits| {
         let (mut rng, count) = (SplitMix64(78), 20_000);
-        let mut builder = FilterBuilder::new(bits, count, MemorySpool::default(), Parallelism::Rayon);
-        (0..count).try_for_each(|_| builder.push(KeyHash::from_u64(rng.next()))).unwrap();
+        let mut builder = FilterBuilder::new(bits, count, MemorySpool::default(), BuildParallelism::Rayon);
+        (0..count).try_for_each(|_| builder.push(FilterHash::from_u64(rng.next()))).unwrap();
         builder.finish(Vec::new(), "storage", steps(), PARENT).unwrap().1
     });
     assert_eq!(hash(files), "482ca175b196b39d83ae18408a761d01bcc4ada6bdf2a96f2173ae1dfaee877e");

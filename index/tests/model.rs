@@ -45,7 +45,7 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         4 => vec(prop_oneof![Just(0u8), Just(1), Just(255), any::<u8>()], 0..6),
         2 => (0u8..3, vec(any::<u8>(), 2)).prop_map(|(a, tail)| [vec![a; 20], vec![0; 30], tail].concat()),
-        // The longest shared part that a code can say lies here.
+        // The longest shared part that a code can say is here.
         1 => (122usize..132).prop_map(|len| vec![7; len]),
         1 => (100usize..600, vec(0u8..2, 0..3)).prop_map(|(len, tail)| [vec![7; len], tail].concat()),
     ]
@@ -95,7 +95,7 @@ fn with_a_pivot_at_every_page_a_lookup_gets_one_page() {
         .filter(|&i| model.entries[i].0 == [0x80; 52])
         .map(|i| model.places[i].0)
         .collect();
-    assert!(key_pages.len() > 29, "the versions cross page borders");
+    assert!(key_pages.len() > 29, "the versions cross page boundaries");
     for m in [1, 16, 64, 100, 149] {
         let (_, bytes) = model.index(m);
         let index = PivotIndex::open(bytes, PARENT).unwrap();

@@ -176,7 +176,7 @@ fn report(name: &str, rows: &[Row], rule: EncodingRule, block: impl Fn(usize) ->
     bytes
 }
 
-/// Where each key lies: page and restart, by a pass over the pivots.
+/// Where each key is: page and restart, by a pass over the pivots.
 struct Places(Vec<(u64, u64, u16)>);
 
 impl PivotSink for Places {

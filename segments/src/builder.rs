@@ -42,7 +42,7 @@ pub struct SegmentBuilder<W: Write, P: PivotSink> {
     tally: SegmentSummary,
 }
 
-/// The part of a builder that is behind the choice of the encoding.
+/// The part of a builder that is after the choice of the encoding.
 struct Output<W: Write, P: PivotSink> {
     writer: FrameWriter<W>,
     pivots: P,
@@ -273,7 +273,7 @@ impl<W: Write, P: PivotSink> Output<W, P> {
     }
 }
 
-/// The border in front of an entry whose key shares `shared` bytes with the key before, at block `before`.
+/// The boundary in front of an entry whose key shares `shared` bytes with the key before, at block `before`.
 #[inline]
 pub(crate) fn separator(key: &[u8], shared: usize, before: BlockNumber) -> Separator<'_> {
     if shared == key.len() {

@@ -42,7 +42,7 @@ pub fn varint_len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
-/// Reads a variable-length integer at `*offset` and moves `*offset` behind it.
+/// Reads a variable-length integer at `*offset` and moves `*offset` after it.
 ///
 /// Refuses (`None`) a value that the bytes cut short, that does not fit 64 bits, or that is longer than
 /// it needs to be: one number has one encoding, so that a file is a function of its content.

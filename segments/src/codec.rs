@@ -62,13 +62,13 @@ const LEVEL: i32 = 3;
 /// How many times a page is compressed at most before the best of them is taken.
 const TRIALS_MAX: usize = 4;
 
-/// A compressed page is full when at most this share of it is free: one part in so many.
+/// A compressed page is full when at most this share of it is free: one part in this many.
 const SLACK: usize = 64;
 
 /// The most entries of a page: what its count can say, the last value kept for other use.
 const COUNT_MAX: usize = u16::MAX as usize - 1;
 
-/// How many entries a page border may slide back to where its separator is shorter.
+/// How many entries a page boundary may slide back to where its separator is shorter.
 const SLIDE_MAX: usize = 8;
 
 /// A byte of a separator, kept in memory by an index, weighs as much as this many bytes of a data page.
@@ -145,13 +145,13 @@ impl PageFiller {
         PageHeader { flags, stored_len: raw_len, raw_len, count }.encode(&mut self.page);
     }
 
-    /// Moves the border of a page back where that makes the separator shorter than it wastes of the page.
+    /// Moves the boundary of a page back where that makes the separator shorter than it wastes of the page.
     /// `ratio` is how many bytes of a body take one byte of a page.
     fn slide(&self, count: usize, ratio: usize) -> usize {
         let slots = self.entries.batch().slots();
-        let Some(border) = slots.get(count) else { return count };
+        let Some(boundary) = slots.get(count) else { return count };
         let full_len = self.entries.body_len(count);
-        let mut best = (SEPARATOR_WEIGHT * border.shared as usize, count);
+        let mut best = (SEPARATOR_WEIGHT * boundary.shared as usize, count);
         for at in (1..count).rev().take(SLIDE_MAX) {
             let wasted = (full_len - self.entries.body_len(at)) / ratio;
             let cost = wasted + SEPARATOR_WEIGHT * slots[at].shared as usize;

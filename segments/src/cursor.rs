@@ -13,8 +13,8 @@ use crate::walk::Walk;
 
 /// A position among the entries of a segment. Allocates when it is made, and once more for the first compressed page.
 ///
-/// A new cursor stands before the first entry. An error leaves it behind the last. Every step leads to an entry that sorts strictly
-/// behind (before) the one it came from, every seek to one at or behind the position, or to an error: whatever the bytes
+/// A new cursor stands before the first entry. An error leaves it after the last. Every step leads to an entry that sorts strictly
+/// after (before) the one it came from, every seek to one at or after the position, or to an error: whatever the bytes
 /// are, a loop over a cursor ends.
 pub struct Cursor<'s, D> {
     segment: &'s Segment<D>,
@@ -25,7 +25,7 @@ pub struct Cursor<'s, D> {
     plain: Option<&'s [u8]>,
     walk: Walk,
     key: Vec<u8>,
-    /// The key that a step came from, where that lies in another page or behind.
+    /// The key that a step came from, where that is in another page or after.
     from: Vec<u8>,
     value: Held<'s>,
 }
@@ -45,7 +45,7 @@ enum Held<'s> {
 }
 
 impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
-    /// The entry that the cursor stands on, or `None` before the first and behind the last.
+    /// The entry that the cursor stands on, or `None` before the first and after the last.
     #[inline]
     pub fn entry(&self) -> Option<Entry<'_>> {
         if self.place != Place::At {
@@ -84,7 +84,7 @@ impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
         self.seek_in(PageSpan { first: 0, last, restart: 0 }, key, at)
     }
 
-    /// Goes to the first entry at or after the position `(key, at)`, which lies in `span` or just behind it.
+    /// Goes to the first entry at or after the position `(key, at)`, which is in `span` or just after it.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for a damaged page, [`Error::Mismatch`] for a span that the segment does not have.
@@ -115,7 +115,7 @@ impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
         self.arrive()
     }
 
-    /// Goes to the next entry. `false`: the cursor stands behind the last.
+    /// Goes to the next entry. `false`: the cursor stands after the last.
     #[expect(
         clippy::should_implement_trait,
         reason = "an entry borrows from the cursor: no iterator can give it"

@@ -17,7 +17,7 @@ pub enum Value<'a> {
     Deletion,
     /// The value itself. A reader gives at most [`VALUE_INLINE_MAX`](crate::VALUE_INLINE_MAX) bytes; a builder takes any length.
     Inline(&'a [u8]),
-    /// A value that lies outside its page, not yet decoded.
+    /// A value that is outside its page, not yet decoded.
     Overflow(Blob<'a>),
 }
 
@@ -66,7 +66,7 @@ pub struct Version<'a> {
 
 /// Anything that gives entries in the order of a segment: key ascending, block descending.
 pub trait EntrySource {
-    /// The entry that the source stands on, or `None` behind the last.
+    /// The entry that the source stands on, or `None` after the last.
     fn entry(&self) -> Option<Entry<'_>>;
 
     /// Goes to the next entry.

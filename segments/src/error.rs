@@ -108,7 +108,7 @@ spelled! {
         Overflow => "overflow",
         /// The trained dictionary.
         Dictionary => "dictionary",
-        /// The table that says where overflow runs lie.
+        /// The table that says where overflow runs are.
         RunTable => "run-table",
         /// A leaf node of a `.bt`.
         Leaf => "leaf",
@@ -116,7 +116,7 @@ spelled! {
         Top => "top",
         /// A shard of a `.kvei`.
         Shard => "shard",
-        /// The table of shard borders of a `.kvei`.
+        /// The table of shard boundaries of a `.kvei`.
         ShardTable => "shard-table",
     }
 }

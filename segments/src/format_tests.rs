@@ -34,7 +34,7 @@ fn the_tables_are_the_constants() {
         (VERSION_AT, "version"),
         (PAGE_SIZE_AT, "page size"),
         (STEP_FROM_AT, "first step"),
-        (STEP_TO_AT, "step behind"),
+        (STEP_TO_AT, "step after"),
         (DOMAIN_LEN_AT, "domain length"),
         (DOMAIN_AT, "domain"),
         (PARAMS_AT, "parameters"),

@@ -1,4 +1,4 @@
-//! The envelope of every file of the family: a header page in front, a footer page behind.
+//! The envelope of every file of the family: a header page in front, a footer page after.
 //!
 //! The header names the file (kind, format version, domain, step range), so that it can be recognised from its first
 //! bytes; the footer holds what only the end knows (counts, checksums) and ends in the magic, so that

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A `.kv` is ordered by (key ascending, block descending) and cut into pages of 4096 bytes, each filled by its encoded
-//! size; a large value lies outside its page. The builder takes entries once, in order, and holds a bounded part of
+//! size; a large value is outside its page. The builder takes entries once, in order, and holds a bounded part of
 //! them. The reader works on bytes wherever they are (`D: AsRef<[u8]>`): this crate opens no file, starts no thread and asks no
 //! clock. `segments/FORMAT.md`, included in [`frame`], has the bytes.
 //!

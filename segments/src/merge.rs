@@ -16,7 +16,7 @@ pub struct MergeCursor<S> {
 }
 
 impl<S: EntrySource> MergeCursor<S> {
-    /// Merges sources, each of which stands on its first entry (or behind its last).
+    /// Merges sources, each of which stands on its first entry (or after its last).
     ///
     /// # Errors
     /// [`Error::OutOfOrder`] when two sources stand on the same key and block.
@@ -49,7 +49,7 @@ impl<S: EntrySource> MergeCursor<S> {
         self.entry().map(|_| self.losers[0])
     }
 
-    /// Whether source `left` comes out before source `right`. A source behind its end comes last.
+    /// Whether source `left` comes out before source `right`. A source after its end comes last.
     #[inline]
     fn precedes(&self, left: usize, right: usize) -> Result<bool, Error> {
         let (Some(a), Some(b)) = (self.sources[left].entry(), self.sources[right].entry()) else {

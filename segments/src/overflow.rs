@@ -41,7 +41,7 @@ const TRUSTED_LEN: usize = 1 << 20;
 /// The bytes of one run in the run table.
 pub(crate) const RUN_ENTRY_LEN: usize = 16;
 
-/// A value that lies outside its page, as it is stored. Borrows from the segment.
+/// A value that is outside its page, as it is stored. Borrows from the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blob<'a> {
     stored: &'a [u8],
@@ -51,7 +51,7 @@ pub struct Blob<'a> {
 }
 
 impl<'a> Blob<'a> {
-    /// The bytes as they lie in the file.
+    /// The bytes as they are in the file.
     pub fn stored(&self) -> &'a [u8] {
         self.stored
     }
@@ -112,7 +112,7 @@ impl<'a> Blob<'a> {
 /// The bytes of a reference to an overflow value.
 pub(crate) const OVERFLOW_REF_LEN: usize = 24;
 
-/// Where an overflow value lies, as its entry says.
+/// Where an overflow value is, as its entry says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OverflowRef {
     /// The offset in the logical overflow space: all runs, one after the other, without padding.
@@ -211,7 +211,7 @@ impl OverflowBuilder {
         self.pending.len() >= RUN_LEN
     }
 
-    /// Writes what is pending as a run behind `pages` data pages.
+    /// Writes what is pending as a run after `pages` data pages.
     pub(crate) fn write_run<W: Write>(
         &mut self,
         writer: &mut FrameWriter<W>,
@@ -262,7 +262,7 @@ impl RunTable {
         let (mut run_pages, mut logical, mut least) = (0u64, 0u64, 0);
         for entry in bytes.chunks(RUN_ENTRY_LEN) {
             let run = Run { pages_before: u64_at(entry, 0)?, len: u64_at(entry, 8)? };
-            // A value of the greatest length behind a run that is almost full is the most a builder writes.
+            // A value of the greatest length after a run that is almost full is the most a builder writes.
             let len_max = RUN_LEN as u64 + VALUE_LEN_MAX;
             if run.pages_before < least || run.pages_before > pages || run.len == 0 || run.len > len_max {
                 return None;
@@ -297,7 +297,7 @@ impl RunTable {
         self.runs.last().map_or(0, |run| run.logical + run.len)
     }
 
-    /// The offset in the file of a stored value; `None` where it lies in no run.
+    /// The offset in the file of a stored value; `None` where it is in no run.
     pub(crate) fn locate(&self, value: &OverflowRef) -> Option<u64> {
         let index = self.runs.partition_point(|run| run.logical <= value.offset).checked_sub(1)?;
         let run = &self.runs[index];
@@ -306,7 +306,7 @@ impl RunTable {
         (end <= run.len).then_some(run.offset + inside)
     }
 
-    /// The padding behind each run, as a range of the file.
+    /// The padding after each run, as a range of the file.
     pub(crate) fn paddings(&self) -> impl Iterator<Item = (u64, u64)> {
         self.runs.iter().map(|run| {
             let end = run.offset + run.len;

@@ -1,4 +1,4 @@
-//! The view over one data page: where its entries lie, and the search among them.
+//! The view over one data page: where its entries are, and the search among them.
 //!
 //! ```text
 //! page   checksum | flags | lengths | entry count | body, zero-filled to 4096 bytes
@@ -47,7 +47,7 @@ pub(crate) const KEY_LEN_AT: usize = 4;
 pub(crate) const BASE_AT: usize = 6;
 /// The bytes of a body in front of its restart table.
 pub(crate) const BODY_HEADER_LEN: usize = 14;
-/// One restart: the offset of its entry (`u16`), the first two key bytes behind the prefix (big-endian).
+/// One restart: the offset of its entry (`u16`), the first two key bytes after the prefix (big-endian).
 pub(crate) const RESTART_LEN: usize = 4;
 
 /// All keys of the page have the same length.
@@ -258,7 +258,7 @@ impl<'a> Page<'a> {
         damaged(self.shape.offset, reason)
     }
 
-    /// Where the group of a restart begins, or the end behind the last.
+    /// Where the group of a restart begins, or the end after the last.
     #[inline]
     pub(crate) fn group_at(&self, restart: usize) -> Result<usize, Error> {
         if restart >= self.shape.restarts() {
@@ -292,7 +292,7 @@ impl<'a> Page<'a> {
             take_varint(self.body, &mut at)?
         };
         let suffix_at = at;
-        // Nothing that runs out of the body is believed: behind this all of it fits 16 bits.
+        // Nothing that runs out of the body is believed: after this all of it fits 16 bits.
         at = at.checked_add(suffix_len as usize)?;
         let block = if shape.one_block {
             shape.base
@@ -404,7 +404,7 @@ impl<'a> Page<'a> {
 
     /// The last restart from `hint` on that sorts at or before the position; `None`: not even the hint does.
     ///
-    /// Behind a hint the answer is near, so the steps begin at one and double.
+    /// After a hint the answer is near, so the steps begin at one and double.
     #[inline]
     pub(crate) fn group_of(&self, hint: usize, rest: &[u8], at: BlockNumber) -> Result<Option<usize>, Error> {
         let restarts = self.shape.restarts();

@@ -2,7 +2,7 @@
 //!
 //! Nothing is encoded until a page is closed: the builder keeps, for every number of entries, the
 //! length that a body of exactly those would have. So a page of another key length, a shorter common prefix or a
-//! page border a few entries earlier costs no second try, and a compressed page can ask for any number.
+//! page boundary a few entries earlier costs no second try, and a compressed page can ask for any number.
 
 use crate::bytes::{put_varint, varint_len, zigzag};
 use crate::page::{
@@ -10,7 +10,7 @@ use crate::page::{
 };
 use crate::step::BlockNumber;
 
-/// A group of entries behind a restart has at least this many.
+/// A group of entries after a restart has at least this many.
 const GROUP_MIN: usize = 8;
 /// And about this many, where nothing speaks for another place.
 const GROUP_IDEAL: usize = 14;
@@ -21,14 +21,14 @@ const GROUP_MAX: usize = 24;
 /// The reference dataset takes 36.9 B an entry this way, and 37.6 with a restart at every 14th entry.
 const REPEATED_WEIGHT: usize = 2;
 
-/// A value as it goes into a page: its code and the bytes behind it.
+/// A value as it goes into a page: its code and the bytes after it.
 #[derive(Clone, Copy)]
 pub(crate) struct Payload<'a> {
     pub(crate) code: u16,
     pub(crate) bytes: &'a [u8],
 }
 
-/// One entry of a batch: key and value lie one after the other in the arena.
+/// One entry of a batch: key and value are one after the other in the arena.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     start: u32,

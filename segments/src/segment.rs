@@ -30,7 +30,7 @@ pub struct Segment<D> {
     checks: PageChecks,
 }
 
-/// A page whose checksum held. Its body lies in the segment, or in the [`PageBuf`] that it was loaded with.
+/// A page whose checksum held. Its body is in the segment, or in the [`PageBuf`] that it was loaded with.
 #[derive(Clone, Copy)]
 pub(crate) struct Loaded<'s> {
     pub(crate) shape: Shape,
@@ -110,7 +110,7 @@ impl<D: AsRef<[u8]>> Segment<D> {
     ///
     /// # Cost
     /// One page for a span of one. For n pages, the first bytes of about log2(n) of them besides, and one more
-    /// where the answer is the first entry of the page behind. Allocates nothing but `buf`, and that only
+    /// where the answer is the first entry of the page after. Allocates nothing but `buf`, and that only
     /// for the first compressed page.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ pub struct PageSpan {
     pub first: u64,
     /// The last page that can hold it.
     pub last: u64,
-    /// Where the entry lies at the earliest in the first page: the number of a restart.
+    /// Where the entry is at the earliest in the first page: the number of a restart.
     pub restart: u16,
 }
 
@@ -37,22 +37,22 @@ impl PageSpan {
     }
 }
 
-/// A border between two neighbouring entries `before < after` in the order of a segment
+/// A boundary between two neighbouring entries `before < after` in the order of a segment
 /// (key ascending, block descending), cut to what still separates them.
 ///
-/// A position `(key, at)` lies at or after the border when `key > self.key`, or when the keys are equal and
-/// either the border separates two keys (`before` is `None`) or `at < before`.
+/// A position `(key, at)` is at or after the boundary when `key > self.key`, or when the keys are equal and
+/// either the boundary separates two keys (`before` is `None`) or `at < before`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Separator<'a> {
-    /// The shortest prefix of the key after the border that is greater than the key before it; the whole
-    /// key where the border lies between two versions of one key.
+    /// The shortest prefix of the key after the boundary that is greater than the key before it; the whole
+    /// key where the boundary is between two versions of one key.
     pub key: &'a [u8],
-    /// Between two versions of one key: the block of the version before the border.
+    /// Between two versions of one key: the block of the version before the boundary.
     pub before: Option<BlockNumber>,
 }
 
 impl Separator<'_> {
-    /// Whether the position `(key, at)` lies before or after this border. Never `Equal`.
+    /// Whether the position `(key, at)` is before or after this boundary. Never `Equal`.
     #[inline]
     pub fn side(&self, key: &[u8], at: BlockNumber) -> Ordering {
         match key.cmp(self.key) {
@@ -68,7 +68,7 @@ impl Separator<'_> {
 /// A place in a segment where a lookup may start: the beginning of a page, or a restart inside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pivot<'a> {
-    /// The border just before the place.
+    /// The boundary just before the place.
     pub separator: Separator<'a>,
     /// The data page.
     pub page: u64,
@@ -101,19 +101,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_border_between_versions_sends_a_height_to_the_side_that_can_answer() {
-        // Versions at 9 | 5: heights 9 and above are answered before the border, 8 and below after it.
-        let border = Separator { key: b"k", before: Some(9) };
-        assert_eq!(border.side(b"k", 9), Ordering::Less);
-        assert_eq!(border.side(b"k", 8), Ordering::Greater);
-        assert_eq!(border.side(b"j", 0), Ordering::Less);
-        assert_eq!(border.side(b"ka", 100), Ordering::Greater);
+    fn a_boundary_between_versions_sends_a_height_to_the_side_that_can_answer() {
+        // Versions at 9 | 5: heights 9 and above are answered before the boundary, 8 and below after it.
+        let boundary = Separator { key: b"k", before: Some(9) };
+        assert_eq!(boundary.side(b"k", 9), Ordering::Less);
+        assert_eq!(boundary.side(b"k", 8), Ordering::Greater);
+        assert_eq!(boundary.side(b"j", 0), Ordering::Less);
+        assert_eq!(boundary.side(b"ka", 100), Ordering::Greater);
     }
 
     #[test]
-    fn a_border_between_keys_ignores_heights() {
-        let border = Separator { key: b"k", before: None };
-        assert_eq!(border.side(b"k", 0), Ordering::Greater);
-        assert_eq!(border.side(b"jzzz", u64::MAX), Ordering::Less);
+    fn a_boundary_between_keys_ignores_heights() {
+        let boundary = Separator { key: b"k", before: None };
+        assert_eq!(boundary.side(b"k", 0), Ordering::Greater);
+        assert_eq!(boundary.side(b"jzzz", u64::MAX), Ordering::Less);
     }
 }

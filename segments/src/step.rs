@@ -61,12 +61,12 @@ impl StepRange {
         self.to.0 - self.from.0
     }
 
-    /// Whether `step` lies inside.
+    /// Whether `step` is inside.
     pub fn contains(self, step: Step) -> bool {
         self.from <= step && step < self.to
     }
 
-    /// Whether every step of `other` lies inside.
+    /// Whether every step of `other` is inside.
     pub fn covers(self, other: Self) -> bool {
         self.from <= other.from && other.to <= self.to
     }

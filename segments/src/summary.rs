@@ -1,4 +1,4 @@
-//! What the footer of a `.kv` says of it: counts, ranges, and where the tables lie.
+//! What the footer of a `.kv` says of it: counts, ranges, and where the tables are.
 
 use crate::bytes::{u16_at, u64_at};
 use crate::codec::Encoding;
@@ -62,7 +62,7 @@ pub struct SegmentSummary {
     pub key_bytes: u64,
     /// The bytes of all values, decoded.
     pub value_bytes: u64,
-    /// The values that lie outside their page.
+    /// The values that are outside their page.
     pub overflow_values: u64,
     /// The bytes that they take in the file, without padding.
     pub overflow_bytes: u64,
@@ -151,7 +151,7 @@ impl SegmentSummary {
         sound.then_some((summary, tables))
     }
 
-    /// Whether the counts can be those of a segment with so many pages.
+    /// Whether the counts can be those of a segment with this many pages.
     ///
     /// The pages are compared with the length of the file, so all that is computed from a count is bounded by it too.
     fn counts_are_sound(&self) -> bool {

@@ -32,7 +32,7 @@ impl Walk {
         Self::enter(page, group, key, None)
     }
 
-    /// Enters a group behind an entry at block `before` whose key is `key`; without one, `key` is the page's prefix.
+    /// Enters a group after an entry at block `before` whose key is `key`; without one, `key` is the page's prefix.
     #[inline]
     fn enter(
         page: &Page<'_>,

@@ -188,7 +188,7 @@ fn a_broken_dictionary_is_damage() {
     let dictionary_at =
         bytes.len() - PAGE_SIZE - oracle::dictionary_len(&bytes).next_multiple_of(4096) as usize;
     let mut broken = bytes.clone();
-    // Behind the magic and the id come the entropy tables.
+    // After the magic and the id come the entropy tables.
     broken[dictionary_at + 8..dictionary_at + 40].fill(0xFF);
     let len = oracle::dictionary_len(&bytes) as usize;
     let sum = crc64(&broken[dictionary_at..][..len]);

@@ -85,7 +85,7 @@ impl Mount {
                 Self { device: front[2].into(), kind: back.next()?.into(), source: back.next()?.into() };
             whole.starts_with(point).then(|| (point.components().count(), mount))
         });
-        // Of equal paths the last mount lies on top.
+        // Of equal paths the last mount is on top.
         mounts.max_by_key(|(depth, _)| *depth).map(|(_, mount)| mount)
     }
 

@@ -67,7 +67,7 @@ fn check_ratios(tables: &[Vec<Vec<String>>]) -> usize {
         for line in table[1..].iter().filter(|line| line[ratio] != "-") {
             let number = |place: usize| line[place].parse::<f64>().unwrap();
             let expected = number(p50) / number(ratio - 1);
-            // Each of the two has at least three digits, the ratio two behind the point.
+            // Each of the two has at least three digits, the ratio two after the point.
             assert!((number(ratio) - expected).abs() <= 0.006 + 0.01 * expected, "{:?}: {line:?}", table[0]);
             compared += 1;
         }

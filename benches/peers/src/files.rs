@@ -222,10 +222,10 @@ fn is_asked_for(wanted: &[String], name: &str) -> bool {
     wanted.is_empty() || wanted.iter().any(|wanted| wanted == name)
 }
 
-/// The length of a key with the inverted block behind it.
+/// The length of a key with the inverted block after it.
 const VERSIONED_LEN: usize = size_of::<Key>() + size_of::<u64>();
 
-/// A key and the inverted block, so that the newest version at or below a block is the first at or behind its key.
+/// A key and the inverted block, so that the newest version at or below a block is the first at or after its key.
 fn versioned(key: &Key, block: u64) -> [u8; VERSIONED_LEN] {
     let mut versioned = [0; VERSIONED_LEN];
     let (front, back) = versioned.split_at_mut(key.len());
@@ -234,7 +234,7 @@ fn versioned(key: &Key, block: u64) -> [u8; VERSIONED_LEN] {
     versioned
 }
 
-/// Gathers blocks until they have so many changes, then hands them on in the order of [`versioned`]: what a B-tree takes best.
+/// Gathers blocks until they have this many changes, then hands them on in the order of [`versioned`]: what a B-tree takes best.
 fn in_sorted_groups(
     blocks: &mut dyn Iterator<Item = Block>,
     changes_min: usize,

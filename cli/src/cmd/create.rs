@@ -28,7 +28,7 @@ Examples:
 pub(crate) struct Args {
     /// The directory; must not exist or be empty
     dir: PathBuf,
-    /// A domain: a keyspace of its own, with keys of any length or of so many bytes. At least one
+    /// A domain: a keyspace of its own, with keys of any length or of this many bytes. At least one
     #[arg(long = "domain", short, value_name = "NAME[:BYTES]", required = true, num_args = 1..)]
     domains: Vec<Declared>,
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub(crate) struct Shape {
     /// Blocks in a step [default: 1024]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) blocks_per_step: Option<u64>,
-    /// Blocks behind the head that stay in memory, cheap to unwind [default: 64]
+    /// Blocks below the head that stay in memory, cheap to unwind [default: 64]
     #[arg(long, value_name = "N")]
     pub(crate) reorg_window: Option<u64>,
     /// Make the first block of every N heights a snapshot, or `off` [default: off]

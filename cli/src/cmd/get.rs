@@ -18,7 +18,7 @@ use crate::print::Out;
 
 Examples:
   icecore get chain.ice alice                    at the newest block
-  icecore get chain.ice alice --at 17 --json     who wrote it, where it lies
+  icecore get chain.ice alice --at 17 --json     who wrote it, where it is
   icecore get eth.ice 0x00000961ef480eb55e80d19ad83579a64c007002 \\
       --domain code --raw > code.bin"))]
 pub(crate) struct Args {

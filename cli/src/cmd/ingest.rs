@@ -159,7 +159,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     // Before an archive is made: a mistyped name must not leave an empty one.
     let (inputs, meter) = open_inputs(&args, &domains).map_err(stopped)?;
     let archive = present.map_or_else(|| create(&args, domains), Ok)?;
-    archive.report_to(Arc::new(Bars::new()));
+    archive.set_progress_listener(Arc::new(Bars::new()));
     tell_repairs(&archive);
     let names: Vec<String> = match args.format {
         FormatName::Jsonl => archive.reader().domains().iter().map(|domain| domain.name.clone()).collect(),

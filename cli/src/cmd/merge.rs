@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// Only this domain
     #[arg(long, short, value_name = "NAME")]
     domain: Option<String>,
-    /// Make no segment longer than so many steps
+    /// Make no segment longer than this many steps
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..))]
     max_span: Option<u64>,
     /// Only say what would be done; takes no lock and writes nothing

@@ -29,7 +29,7 @@ Requests and answers:
       {{\"value\":\"...\"|null}}
   {{\"scan\":{{\"domain\":\"kv\",\"prefix\":\"...\",\"at\":17,\"limit\":10}}}}
       {{\"items\":[[key,value],...]}} in key order
-      also \"from\", \"to\" (the key behind the last) and \"reverse\":true
+      also \"from\", \"to\" (the key after the last) and \"reverse\":true
   {{\"history\":{{\"domain\":\"kv\",\"key\":\"...\"}}}}
       {{\"versions\":[[block,value|null],...]}} newest first
   {{\"root\":{{\"at\":17}}}}

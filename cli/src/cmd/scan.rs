@@ -42,7 +42,7 @@ pub(crate) struct Range {
     /// Last key first
     #[arg(long, short)]
     reverse: bool,
-    /// At most so many
+    /// At most this many
     #[arg(long, short = 'n', value_name = "N")]
     limit: Option<u64>,
 }

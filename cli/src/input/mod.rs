@@ -63,7 +63,7 @@ impl FormatName {
     }
 }
 
-/// One change; the bytes lie in the [`Changes`] it belongs to.
+/// One change; the bytes are in the [`Changes`] it belongs to.
 #[derive(Clone, Debug)]
 struct Change {
     domain: usize,

@@ -24,7 +24,7 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 pub(crate) struct Meter(Arc<AtomicU64>);
 
 impl Meter {
-    /// Bytes read so far, as they lie in the files.
+    /// Bytes read so far, as they are in the files.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -105,7 +105,7 @@ fn a_bad_request_is_told_and_the_rest_go_on() {
         (r#"{"set":{}}"#, "unknown field \"set\""),
         (r#"{"get":{}}"#, "missing field \"key\""),
         (r#"{"get":{"key":"k","att":1}}"#, "unknown field \"att\""),
-        (r#"{"get":{"key":"k","at":-41}}"#, "-41 lies below block 0"),
+        (r#"{"get":{"key":"k","at":-41}}"#, "-41 is below block 0"),
         (r#"{"get":{"key":"k","at":1.5}}"#, "expected a height"),
         (r#"{"get":{"key":"k"},"root":{}}"#, "it must have one of"),
         (r#"{"id":7}"#, "it must have one of"),

@@ -15,7 +15,7 @@ use crate::maintain::file_work::merge_all;
 use crate::maintain::merge::MergeOptions;
 use crate::maintain::reindex::{ReindexRule, reindex};
 use crate::options::Maintenance;
-use crate::progress::Observer;
+use crate::progress::ProgressListener;
 use crate::stats::MaintenanceTask;
 use crate::write::writer::{Writer, WriterGuard};
 
@@ -85,14 +85,14 @@ impl Retry {
 ///
 /// # Errors
 /// The first failure. What failed is recorded, and the rest is done all the same.
-pub(crate) fn maintain(writer: &Writer, observer: &dyn Observer) -> Result<(), Error> {
+pub(crate) fn maintain(writer: &Writer, listener: &dyn ProgressListener) -> Result<(), Error> {
     let merging = MergeOptions { domain: None, span_max: writer.options.merge_span_max };
     loop {
-        let emitted = emission::emit_ready(writer, &writer.lock_maintenance(), observer);
+        let emitted = emission::emit_ready(writer, &writer.lock_maintenance(), listener);
         let emitted_to = writer.lock_unpoisoned()?.manifest().emitted_to;
-        let merged = merge_all(writer, &merging, observer);
+        let merged = merge_all(writer, &merging, listener);
         let merged = writer.recorded(MaintenanceTask::Merge, merged);
-        let reindexed = reindex(writer, ReindexRule::Policy, None, observer);
+        let reindexed = reindex(writer, ReindexRule::Policy, None, listener);
         let reindexed = writer.recorded(MaintenanceTask::Reindex, reindexed);
         emitted.and(merged.map(drop)).and(reindexed.map(drop))?;
         let guard = writer.lock();

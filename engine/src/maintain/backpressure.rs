@@ -14,14 +14,14 @@ use crate::options::Maintenance;
 use crate::stats::MaintenanceTask;
 use crate::write::writer::{Writer, WriterGuard};
 
-/// Complete steps that may wait for emission: so many of any size, and more while they are small together, still more where heights
+/// Complete steps that may wait for emission: this many of any size, and more while they are small together, still more where heights
 /// have gaps.
 const STEPS_MAX: u64 = 4;
 const SMALL_STEPS_MAX: u64 = 64;
 const SPARSE_STEPS_MAX: u64 = 2 * SPARSE_BLOCKS_MIN;
 const SMALL_STEPS_BYTES: u64 = 16 << 20;
 
-/// Complete steps wait until they have so many blocks or bytes together, so that steps of a block or two share the syncs and
+/// Complete steps wait until they have this many blocks or bytes together, so that steps of a block or two share the syncs and
 /// the manifest of an emission.
 const EMISSION_BLOCKS_MIN: u64 = 16;
 const EMISSION_BYTES_MIN: u64 = 1 << 20;

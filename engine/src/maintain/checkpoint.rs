@@ -14,7 +14,7 @@ use icecore_segments::step::BlockNumber;
 
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentRecord, had_content};
-use crate::progress::Observer;
+use crate::progress::ProgressListener;
 use crate::read::shared::Shared;
 use crate::segment::live::LiveSegment;
 use crate::storage::copy_file;
@@ -44,7 +44,7 @@ struct Checkpoint<'a> {
     storage: &'a Arc<dyn Storage>,
     source: &'a Path,
     copy: &'a Path,
-    observer: &'a dyn Observer,
+    listener: &'a dyn ProgressListener,
     /// The files in the copy, by name: what the manifest said of them, and whether they are links.
     files: HashMap<String, (FileSummary, bool)>,
     /// The sealed log files in the copy, by number: their lengths, and whether they are links.
@@ -58,11 +58,11 @@ pub(crate) fn checkpoint(
     storage: &Arc<dyn Storage>,
     source: &Path,
     copy: &Path,
-    observer: &dyn Observer,
+    listener: &dyn ProgressListener,
 ) -> Result<CheckpointReport, Error> {
     let copy = absolute(copy);
     let (files, log) = (HashMap::new(), HashMap::new());
-    let mut checkpoint = Checkpoint { storage, source, copy: &copy, observer, files, log, log_last: (0, 0) };
+    let mut checkpoint = Checkpoint { storage, source, copy: &copy, listener, files, log, log_last: (0, 0) };
     checkpoint.check_place()?;
     checkpoint.begin()?;
     checkpoint.fill()
@@ -126,7 +126,7 @@ impl Checkpoint<'_> {
         loop {
             let (manifest, file) = Manifest::open(&**self.storage, self.source)?;
             let total = manifest.segments.iter().flat_map(|s| Kind::ALL.map(|kind| s.file(kind).summary.len));
-            self.observer.begin("checkpoint", Some(total.sum()));
+            self.listener.begin("checkpoint", Some(total.sum()));
             match self.take(&manifest, &*file) {
                 Ok(true) => return self.finish(&manifest),
                 Ok(false) => {}
@@ -134,7 +134,7 @@ impl Checkpoint<'_> {
                 Err(Error::Missing { .. }) if !self.is_current(&*file)? => {}
                 Err(error) => return Err(error),
             }
-            self.observer.end();
+            self.listener.end();
         }
     }
 
@@ -185,7 +185,7 @@ impl Checkpoint<'_> {
         }
         let (_, is_link) = self.link_or_copy(Path::new(name))?;
         self.files.insert(name.to_owned(), (summary, is_link));
-        self.observer.advance(summary.len);
+        self.listener.advance(summary.len);
         Ok(true)
     }
 
@@ -238,7 +238,7 @@ impl Checkpoint<'_> {
         self.storage.remove(&self.copy.join(layout::CHECKPOINT))?;
         self.storage.sync_dir(self.copy)?;
         self.storage.sync_dir(self.copy.parent().unwrap_or(Path::new("")))?;
-        self.observer.end();
+        self.listener.end();
         let copy = Shared::open(self.storage, self.copy)?;
         let mut report = CheckpointReport { range: copy.read_state().range(), ..CheckpointReport::default() };
         let files = self.files.values().map(|(summary, is_link)| (summary.len, *is_link));

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::memtable::node_key::NodeVersion;
 use crate::memtable::node_table::in_order;
 use crate::memtable::step_memtable::StepMemtable;
-use crate::progress::Observer;
+use crate::progress::ProgressListener;
 use crate::segment::live::LiveSegment;
 use crate::segment::writer::SegmentOutput;
 use crate::stats::MaintenanceTask;
@@ -81,14 +81,14 @@ fn widest(ready: &[Arc<StepMemtable>], reach: Reach) -> Batch {
 pub(crate) fn emit_ready(
     writer: &Writer,
     _: &MaintenanceGuard<'_>,
-    observer: &dyn Observer,
+    listener: &dyn ProgressListener,
 ) -> Result<(), Error> {
-    let emitted = writer.recorded(MaintenanceTask::Emission, emit_all(writer, observer));
+    let emitted = writer.recorded(MaintenanceTask::Emission, emit_all(writer, listener));
     writer.lock().end_emission_attempt();
     emitted
 }
 
-fn emit_all(writer: &Writer, observer: &dyn Observer) -> Result<(), Error> {
+fn emit_all(writer: &Writer, listener: &dyn ProgressListener) -> Result<(), Error> {
     let config = &writer.shared.directory.config;
     let Some(head) = writer.read_state().head else { return Ok(()) };
     let boundary = config.step_len.emission_boundary(head, config.reorg_window);
@@ -104,19 +104,19 @@ fn emit_all(writer: &Writer, observer: &dyn Observer) -> Result<(), Error> {
         }
         let (emitted_to, span_max) = (writer.lock().manifest().emitted_to, writer.options.merge_span_max);
         let reach = Reach { emitted_to, boundary, span_max };
-        emit(writer, &batches(&version.tables[..ready], reach), observer)?;
+        emit(writer, &batches(&version.tables[..ready], reach), listener)?;
     }
 }
 
-fn emit(writer: &Writer, batches: &[Batch], observer: &dyn Observer) -> Result<(), Error> {
+fn emit(writer: &Writer, batches: &[Batch], listener: &dyn ProgressListener) -> Result<(), Error> {
     let config = &writer.shared.directory.config;
     let mut edit = VersionEdit::default();
     for batch in batches {
-        observer.begin(&format!("emit step {}", batch.steps), None);
+        listener.begin(&format!("emit step {}", batch.steps), None);
         for domain in (0..config.domains.len()).map(|index| DomainId(index as u16)) {
-            edit.added.extend(emit_domain(writer, batch, domain, observer)?.map(Arc::new));
+            edit.added.extend(emit_domain(writer, batch, domain, listener)?.map(Arc::new));
         }
-        observer.end();
+        listener.end();
     }
     let last = batches.iter().flat_map(|batch| &batch.tables).next_back().expect("a step is ready");
     let emitted_to = batches.last().expect("a step is ready").steps.to();
@@ -140,7 +140,7 @@ fn emit_domain(
     writer: &Writer,
     batch: &Batch,
     domain: DomainId,
-    observer: &dyn Observer,
+    listener: &dyn ProgressListener,
 ) -> Result<Option<LiveSegment>, Error> {
     if writer.shared.directory.config.nodes() == Some(domain) {
         let runs: Vec<_> = batch.tables.iter().flat_map(|table| table.nodes().runs()).collect();
@@ -151,7 +151,7 @@ fn emit_domain(
             block: version.block,
             value: value(version.value.as_bytes()),
         });
-        return emit_entries(writer, batch.steps, domain, keys.len() as u64, entries, observer);
+        return emit_entries(writer, batch.steps, domain, keys.len() as u64, entries, listener);
     }
     let tables: Vec<_> = batch.tables.iter().map(|table| table.keys(domain)).collect();
     // Stable, so that of a key the versions of the newest step come first.
@@ -165,7 +165,7 @@ fn emit_domain(
             value: value(bytes.as_deref()),
         })
     });
-    emit_entries(writer, batch.steps, domain, distinct, entries, observer)
+    emit_entries(writer, batch.steps, domain, distinct, entries, listener)
 }
 
 fn emit_entries<'e>(
@@ -174,7 +174,7 @@ fn emit_entries<'e>(
     domain: DomainId,
     keys: u64,
     entries: impl Iterator<Item = Entry<'e>>,
-    observer: &dyn Observer,
+    listener: &dyn ProgressListener,
 ) -> Result<Option<LiveSegment>, Error> {
     if keys == 0 {
         return Ok(None);
@@ -189,7 +189,7 @@ fn emit_entries<'e>(
             "E3: a segment has the versions of its steps"
         );
         output.push(entry)?;
-        observer.advance(1);
+        listener.advance(1);
     }
     output.finish()?.map(|record| LiveSegment::open_new(directory, record)).transpose()
 }

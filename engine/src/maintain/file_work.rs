@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind};
 use crate::maintain::backpressure;
 use crate::maintain::emission;
 use crate::maintain::merge::{Merge, MergeOptions, SURPLUS_MAX};
-use crate::progress::Observer;
+use crate::progress::ProgressListener;
 use crate::stats::MaintenanceTask;
 use crate::write::writer::{MaintenanceGuard, Writer};
 
@@ -83,20 +83,20 @@ impl<'w> FileWork<'w> {
         &self,
         only: Option<DomainId>,
         span_max: u64,
-        observer: &dyn Observer,
+        listener: &dyn ProgressListener,
     ) -> Result<bool, Error> {
         let Some(merge) = Merge::next(self.writer, only, span_max)? else { return Ok(false) };
         let _long = self.begin_long();
-        merge.run(self.writer, observer, || Ok(self.emit_pending()?.may_go_on()))
+        merge.run(self.writer, listener, || Ok(self.emit_pending()?.may_go_on()))
     }
 
     /// The progress callback of work that nothing may interrupt.
     pub(crate) fn on_progress<'o>(
         &'o self,
-        observer: &'o dyn Observer,
+        listener: &'o dyn ProgressListener,
     ) -> impl FnMut(u64) -> Result<bool, Error> + 'o {
         move |entries| {
-            observer.advance(entries);
+            listener.advance(entries);
             self.emit_pending().map(|_| true)
         }
     }
@@ -109,14 +109,14 @@ impl<'w> FileWork<'w> {
 pub(crate) fn merge_all(
     writer: &Writer,
     options: &MergeOptions,
-    observer: &dyn Observer,
+    listener: &dyn ProgressListener,
 ) -> Result<u64, Error> {
     let config = &writer.shared.directory.config;
     let only = options.domain.as_deref().map(|name| config.domain(name)).transpose()?;
     let mut merges = 0;
     loop {
         let work = FileWork::begin(writer);
-        if !work.emit_pending()?.may_go_on() || !work.merge_next(only, options.span_max, observer)? {
+        if !work.emit_pending()?.may_go_on() || !work.merge_next(only, options.span_max, listener)? {
             return Ok(merges);
         }
         merges += 1;

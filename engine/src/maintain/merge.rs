@@ -8,7 +8,7 @@ use icecore_segments::step::StepRange;
 
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::progress::Observer;
+use crate::progress::ProgressListener;
 use crate::segment::live::{LiveSegment, entries_of};
 use crate::segment::merge_plan::{Bounds, Planned, pieces, plan};
 use crate::segment::rewrite::rewrite;
@@ -108,7 +108,7 @@ impl Merge {
     pub(crate) fn run(
         self,
         writer: &Writer,
-        observer: &dyn Observer,
+        listener: &dyn ProgressListener,
         mut emit_pending: impl FnMut() -> Result<bool, Error>,
     ) -> Result<bool, Error> {
         let Self { domain, range, inputs } = self;
@@ -117,17 +117,17 @@ impl Merge {
         let directory = &writer.shared.directory;
         let entries = entries_of(&inputs)?;
         let name = directory.config.name(domain);
-        observer.begin(&format!("merge {name}.{range}"), Some(entries));
+        listener.begin(&format!("merge {name}.{range}"), Some(entries));
         let options = writer.options_of_new(domain, range, entries)?;
         let mut is_stopped = false;
         let on_progress = |entries| {
-            observer.advance(entries);
+            listener.advance(entries);
             is_stopped = !emit_pending()?;
             Ok(!is_stopped)
         };
         let views = inputs.iter().map(|input| &**input);
         let record = rewrite(directory, domain, views, range, options, on_progress, |_| true)?;
-        observer.end();
+        listener.end();
         if is_stopped {
             return Ok(false);
         }

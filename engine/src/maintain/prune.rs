@@ -13,7 +13,7 @@ use crate::domain::{DomainId, root_height};
 use crate::error::Error;
 use crate::maintain::file_work::FileWork;
 use crate::manifest::SegmentRecord;
-use crate::progress::Observer;
+use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
 use crate::segment::live::{LiveSegment, entries_of};
 use crate::segment::rewrite::{for_each_entry, rewrite};
@@ -33,13 +33,17 @@ use crate::write::writer::Writer;
 ///
 /// # Errors
 /// [`Error::OutOfRange`] for a height above the head or below the range.
-pub(crate) fn prune(writer: &Writer, before: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
+pub(crate) fn prune(
+    writer: &Writer,
+    before: BlockNumber,
+    listener: &dyn ProgressListener,
+) -> Result<(), Error> {
     let work = FileWork::begin(writer);
     let _reserve = writer.shared.directory.draw_on_reserve()?;
     let Some(kept) = move_floor(writer, before)? else { return Ok(()) };
     smallest_first(writer, kept)
         .into_iter()
-        .try_for_each(|domain| prune_domain(writer, &work, domain, kept, observer))
+        .try_for_each(|domain| prune_domain(writer, &work, domain, kept, listener))
 }
 
 /// Makes the newest block at or below `before` the lowest that is answered, and drops the segments of roots below it.
@@ -89,13 +93,13 @@ fn prune_domain(
     work: &FileWork<'_>,
     domain: DomainId,
     floor: BlockNumber,
-    observer: &dyn Observer,
+    listener: &dyn ProgressListener,
 ) -> Result<(), Error> {
     let mut reaching = reaching(&writer.read_state(), domain, floor);
     let _long = work.begin_long();
     // The oldest first: a deletion may go when no older version is left that it hides.
     while !reaching.is_empty() {
-        prune_segment(writer, work, &reaching, floor, observer)?;
+        prune_segment(writer, work, &reaching, floor, listener)?;
         // Its files go with it.
         reaching.remove(0);
     }
@@ -109,7 +113,7 @@ fn prune_segment(
     work: &FileWork<'_>,
     reaching: &[Arc<LiveSegment>],
     floor: BlockNumber,
-    observer: &dyn Observer,
+    listener: &dyn ProgressListener,
 ) -> Result<(), Error> {
     let (directory, segment) = (&writer.shared.directory, &reaching[0]);
     let inputs = || reaching.iter().map(|segment| &**segment);
@@ -124,12 +128,12 @@ fn prune_segment(
     }
     let SegmentRecord { domain, steps, .. } = segment.record;
     let name = segment.record.stem(&directory.config);
-    observer.begin(&format!("prune {name}"), Some(entries_of(reaching)?));
+    listener.begin(&format!("prune {name}"), Some(entries_of(reaching)?));
     let options = writer.options_of_new(domain, steps, segment.summary()?.entries)?;
     let mut visible = Visible::new(domain, floor);
     let keep = |entry: &Entry<'_>| visible.keeps(entry) && segment.has(entry);
-    let record = rewrite(directory, domain, inputs(), steps, options, work.on_progress(observer), keep)?;
-    observer.end();
+    let record = rewrite(directory, domain, inputs(), steps, options, work.on_progress(listener), keep)?;
+    listener.end();
     let added = record.map(|record| LiveSegment::open_new(directory, record)).transpose()?;
     let added = added.into_iter().map(Arc::new).collect();
     let edit = VersionEdit { removed: vec![Arc::clone(segment)], added, log: None };

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::maintain::file_work::FileWork;
 use crate::manifest::SegmentRecord;
 use crate::options::DensityRule;
-use crate::progress::Observer;
+use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
 use crate::segment::live::LiveFile;
 use crate::segment::live::LiveSegment;
@@ -68,7 +68,7 @@ pub(crate) fn reindex(
     writer: &Writer,
     rule: ReindexRule,
     domain: Option<&str>,
-    observer: &dyn Observer,
+    listener: &dyn ProgressListener,
 ) -> Result<Vec<ReindexPlan>, Error> {
     let work = FileWork::begin(writer);
     // No merge in between takes a segment that a job is about.
@@ -85,16 +85,16 @@ pub(crate) fn reindex(
         }
         let mut plan = job.plan(&writer.shared.directory)?;
         if rule == ReindexRule::Rebuild || !job.matches_policy() {
-            observer.begin(&format!("reindex {}", plan.segment), Some(plan.entries));
+            listener.begin(&format!("reindex {}", plan.segment), Some(plan.entries));
             let mut reported = 0;
             let mut progress = |entries: u64| {
                 reported += entries;
-                observer.advance(entries);
+                listener.advance(entries);
                 work.emit_pending().map(drop)
             };
             plan.bt_bytes.1 = rebuild(writer, &job, rule == ReindexRule::Rebuild, &mut progress)?;
-            observer.advance(plan.entries.saturating_sub(reported));
-            observer.end();
+            listener.advance(plan.entries.saturating_sub(reported));
+            listener.end();
         }
         done.push(plan);
     }

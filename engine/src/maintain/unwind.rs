@@ -12,7 +12,7 @@ use icecore_segments::{Entry, EntrySource};
 use crate::domain::{DomainId, RootRow, root_height};
 use crate::error::Error;
 use crate::maintain::file_work::FileWork;
-use crate::progress::Observer;
+use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
 use crate::segment::live::KvFile;
 use crate::segment::live::LiveSegment;
@@ -35,7 +35,7 @@ struct TakenBlock {
 /// # Errors
 /// [`Error::OutOfRange`] for a height that cannot be read: what is below it is not there to go back to. [`Error::NoRoom`] on a
 /// disk that is full although the reserve was given up; nothing has changed then.
-pub(crate) fn unwind(writer: &Writer, to: BlockNumber, observer: &dyn Observer) -> Result<(), Error> {
+pub(crate) fn unwind(writer: &Writer, to: BlockNumber, listener: &dyn ProgressListener) -> Result<(), Error> {
     let work = FileWork::begin(writer);
     // Let go of after `version`, which has the files that go.
     let _reserve;
@@ -50,7 +50,7 @@ pub(crate) fn unwind(writer: &Writer, to: BlockNumber, observer: &dyn Observer) 
         unwind_memory(writer, to)?;
     } else {
         _reserve = writer.shared.directory.draw_on_reserve()?;
-        unwind_segments(writer, &work, &version, to, observer)?;
+        unwind_segments(writer, &work, &version, to, listener)?;
     }
     Ok(())
 }
@@ -86,7 +86,7 @@ fn unwind_segments(
     work: &FileWork<'_>,
     version: &ReadState,
     to: BlockNumber,
-    observer: &dyn Observer,
+    listener: &dyn ProgressListener,
 ) -> Result<(), Error> {
     let config = Arc::clone(&writer.shared.directory.config);
     let boundary = config.step_len.step_of(to);
@@ -95,7 +95,7 @@ fn unwind_segments(
     let mut edit = VersionEdit::default();
     let long = work.begin_long();
     for segment in version.all_segments().filter(|segment| segment.record.steps.to() > boundary) {
-        edit.added.extend(cut(writer, work, segment, boundary, observer)?.map(Arc::new));
+        edit.added.extend(cut(writer, work, segment, boundary, listener)?.map(Arc::new));
     }
     drop(long);
     let mut guard = writer.lock();
@@ -154,7 +154,7 @@ fn cut(
     work: &FileWork<'_>,
     segment: &LiveSegment,
     boundary: Step,
-    observer: &dyn Observer,
+    listener: &dyn ProgressListener,
 ) -> Result<Option<LiveSegment>, Error> {
     let directory = &writer.shared.directory;
     let Some(steps) = StepRange::new(segment.record.steps.from(), boundary) else { return Ok(None) };
@@ -162,11 +162,11 @@ fn cut(
     let end = directory.config.step_len.first_block(boundary);
     let summary = segment.summary()?;
     let options = writer.options_of_new(domain, steps, summary.entries)?;
-    observer.begin(&format!("cut {}", segment.record.stem(&directory.config)), Some(summary.entries));
-    let on_progress = work.on_progress(observer);
+    listener.begin(&format!("cut {}", segment.record.stem(&directory.config)), Some(summary.entries));
+    let on_progress = work.on_progress(listener);
     let record =
         rewrite(directory, domain, [segment], steps, options, on_progress, |entry| entry.block < end)?;
-    observer.end();
+    listener.end();
     record.map(|record| LiveSegment::open_new(directory, record)).transpose()
 }
 

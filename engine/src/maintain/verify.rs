@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use icecore_index::KeyHash;
+use icecore_index::FilterHash;
 use icecore_segments::error::{Corruption, Part, Reason};
 use icecore_segments::frame::Kind;
 use icecore_segments::{EntrySource, PageBuf};
@@ -15,7 +15,7 @@ use icecore_segments::{EntrySource, PageBuf};
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentRecord};
 use crate::merkle::build::build_tree;
-use crate::progress::Observer;
+use crate::progress::ProgressListener;
 use crate::read::shared::Shared;
 use crate::segment::live::KvFile;
 use crate::segment::live::LiveSegment;
@@ -29,7 +29,7 @@ use crate::write::recovery;
 /// How often the run starts again when a writer keeps changing the manifest under it.
 const RETRIES_MAX: usize = 10;
 
-/// Entries between two words to the observer.
+/// Entries between two words to the listener.
 const PROGRESS_EVERY: u64 = 1 << 14;
 
 /// How much to verify.
@@ -82,9 +82,9 @@ pub struct LogTailReport {
 pub fn verify(
     path: impl AsRef<Path>,
     mode: VerifyMode,
-    observer: &dyn Observer,
+    listener: &dyn ProgressListener,
 ) -> Result<VerifyReport, Error> {
-    verify_on(Arc::new(OsStorage), path, mode, observer)
+    verify_on(Arc::new(OsStorage), path, mode, listener)
 }
 
 /// The same on any storage.
@@ -92,12 +92,12 @@ pub fn verify_on(
     storage: Arc<dyn Storage>,
     path: impl AsRef<Path>,
     mode: VerifyMode,
-    observer: &dyn Observer,
+    listener: &dyn ProgressListener,
 ) -> Result<VerifyReport, Error> {
     let path = path.as_ref();
     for _ in 0..RETRIES_MAX {
         let manifest = Manifest::load(&*storage, path)?;
-        let report = verify_manifest(&storage, path, &manifest, mode, observer)?;
+        let report = verify_manifest(&storage, path, &manifest, mode, listener)?;
         // What a writer replaced meanwhile is no damage: its new manifest is to be verified.
         if report.problems.is_empty()
             || Manifest::load(&*storage, path).is_ok_and(|now| now.generation == manifest.generation)
@@ -119,7 +119,7 @@ fn bytes_to_read(record: &SegmentRecord) -> u64 {
 
 /// Reports of one segment exactly [`bytes_to_read`], whatever its files say.
 struct Progress<'a> {
-    observer: &'a dyn Observer,
+    listener: &'a dyn ProgressListener,
     left: u64,
 }
 
@@ -127,7 +127,7 @@ impl Progress<'_> {
     fn advance(&mut self, bytes: u64) {
         let bytes = bytes.min(self.left);
         self.left -= bytes;
-        self.observer.advance(bytes);
+        self.listener.advance(bytes);
     }
 }
 
@@ -136,25 +136,25 @@ fn verify_manifest(
     path: &Path,
     manifest: &Manifest,
     mode: VerifyMode,
-    observer: &dyn Observer,
+    listener: &dyn ProgressListener,
 ) -> Result<VerifyReport, Error> {
     let directory = Directory::new(storage, path, &manifest.config);
     let mut report = VerifyReport::default();
-    observer.begin("verify", Some(manifest.segments.iter().map(bytes_to_read).sum()));
+    listener.begin("verify", Some(manifest.segments.iter().map(bytes_to_read).sum()));
     for record in &manifest.segments {
         report.files += Kind::ALL.len() as u64;
         report.bytes += Kind::ALL.iter().map(|kind| record.file(*kind).summary.len).sum::<u64>();
         let segment = LiveSegment::hold(&directory, record.clone(), &mut |_| {});
-        let mut progress = Progress { observer, left: bytes_to_read(record) };
+        let mut progress = Progress { listener, left: bytes_to_read(record) };
         report.problems.extend(verify_segment(&segment, &directory, mode, &mut progress));
         progress.advance(u64::MAX);
     }
-    observer.end();
+    listener.end();
     verify_log(&directory, manifest, &mut report)?;
     report.garbage = recovery::find_garbage(&directory, manifest)?;
     report.writer_is_running = storage.is_locked(path)?;
     if mode == VerifyMode::Full && report.problems.is_empty() {
-        report.problems.extend(verify_root(storage, path, observer).err());
+        report.problems.extend(verify_root(storage, path, listener).err());
     }
     Ok(report)
 }
@@ -217,12 +217,16 @@ fn verify_log_file(
     }
 }
 
-fn verify_root(storage: &Arc<dyn Storage>, path: &Path, observer: &dyn Observer) -> Result<(), Error> {
+fn verify_root(
+    storage: &Arc<dyn Storage>,
+    path: &Path,
+    listener: &dyn ProgressListener,
+) -> Result<(), Error> {
     let shared = Shared::open(storage, path)?;
     let version = shared.read_state();
     let Some(head) = version.head else { return Ok(()) };
     let config = &shared.directory.config;
-    let tree = build_tree(&version, config, head, None, icecore_hot::Options::default(), observer)?.tree;
+    let tree = build_tree(&version, config, head, None, icecore_hot::Options::default(), listener)?.tree;
     version.check_root(head, tree.root())
 }
 
@@ -272,7 +276,7 @@ fn verify_accessors(
     while let Some(entry) = cursor.entry() {
         let is_new = last.as_deref() != Some(entry.key);
         if is_new {
-            let hash = KeyHash::of(entry.key);
+            let hash = FilterHash::of(entry.key);
             if !kvei.view().may_contain(hash).map_err(|e| kvei.error(e))? {
                 return Err(kvei.error(inconsistent(Part::Shard, kvei.view().page_range(hash).start)));
             }

@@ -589,7 +589,7 @@ mod tests {
         assert!(accepts(&|manifest| manifest.emitted_to = Step(9)), "steps without a block, after an unwind");
         assert!(!accepts(&|manifest| manifest.emitted_to = Step(5)), "before the end of a segment");
         assert!(!accepts(&|manifest| manifest.emitted_to = Step(u64::MAX)), "steps without a height");
-        assert!(!accepts(&|manifest| manifest.emitted_head = Some(first_block(6))), "behind the last roots");
+        assert!(!accepts(&|manifest| manifest.emitted_head = Some(first_block(6))), "after the last roots");
         assert!(
             !accepts(&|manifest| manifest.emitted_head = Some(first_block(4) - 1)),
             "before the last roots"

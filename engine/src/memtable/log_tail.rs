@@ -1,4 +1,4 @@
-//! The blocks that are in no segment yet, as a reader of another process has them: where each lies in the log.
+//! The blocks that are in no segment yet, as a reader of another process has them: where each is in the log.
 //!
 //! Each block has a fingerprint of every key that it changes, so a lookup goes through those in memory, from the newest
 //! block, and reads the one block of the log that has the key. A reader that goes on asking, or asks for a range, gets the

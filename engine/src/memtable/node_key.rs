@@ -6,7 +6,7 @@
 //! 0xFF, key hash (32 bytes)              domain number varint, key    at the block that inserts the key
 //! ```
 //!
-//! Rows lie [`ROW_SPACING`] bits apart, so the nodes of a row below one node of the row above are neighbours. A place that
+//! Rows are [`ROW_SPACING`] bits apart, so the nodes of a row below one node of the row above are neighbours. A place that
 //! is no inner node any more, and a key that is gone, is deleted. The root row is written at every snapshot: block N has
 //! one when the newest version of that row at or below N is of N. Written by [`tree`](crate::merkle::live_tree), kept in memory by
 //! [`node_table`](crate::memtable::node_table), read by [`rows`](crate::merkle::rows).
@@ -20,13 +20,13 @@ use icecore_segments::step::BlockNumber;
 use crate::domain::DomainId;
 use crate::memtable::Found;
 
-/// How many key hash bits lie between two rows: chosen by what `icecore-figures snapshots` shows.
+/// How many key hash bits are between two rows: chosen by what `icecore-figures snapshots` shows.
 pub(crate) const ROW_SPACING: usize = 4;
 
-/// What the key of a leaf begins with: behind every row.
+/// What the key of a leaf begins with: after every row.
 const LEAF: u8 = 0xFF;
 
-/// A key of the domain. Ordered as its bytes: what is behind them is zero, and keys with one tag are of one length.
+/// A key of the domain. Ordered as its bytes: what is after them is zero, and keys with one tag are of one length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NodeKey {
     bytes: [u8; 33],
@@ -47,7 +47,7 @@ impl NodeKey {
         Self::place(LEAF, 256, key)
     }
 
-    /// The first `depth` bits of a key hash behind a tag, zeros to the end of the byte.
+    /// The first `depth` bits of a key hash after a tag, zeros to the end of the byte.
     fn place(tag: u8, depth: usize, key: &KeyHash) -> Self {
         let len = depth.div_ceil(8);
         let mut bytes = [0; 33];
@@ -109,7 +109,7 @@ impl NodeValue {
     }
 }
 
-/// The key hash behind a key of the row at `depth`, zeros where the row does not reach; `None` for what no row holds.
+/// The key hash after a key of the row at `depth`, zeros where the row does not reach; `None` for what no row holds.
 pub(crate) fn place_of_row(depth: usize, key: &[u8]) -> Option<KeyHash> {
     let (tag, place) = key.split_first()?;
     if usize::from(*tag) != depth || place.len() != depth.div_ceil(8) {
@@ -120,7 +120,7 @@ pub(crate) fn place_of_row(depth: usize, key: &[u8]) -> Option<KeyHash> {
     Some(KeyHash(hash))
 }
 
-/// The key hash behind the key of a leaf.
+/// The key hash after the key of a leaf.
 pub(crate) fn hash_of_leaf(key: &[u8]) -> Option<KeyHash> {
     match key.split_first()? {
         (&LEAF, hash) => Some(KeyHash(hash.try_into().ok()?)),

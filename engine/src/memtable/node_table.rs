@@ -63,7 +63,7 @@ impl NodeTable {
         limit: usize,
     ) -> Vec<(Vec<u8>, Found)> {
         let runs = self.settled();
-        // The first so many keys of all runs are among the first so many of each.
+        // The first n keys of all runs are among the first n of each.
         let mut found: Vec<&NodeVersion> = Vec::new();
         for run in runs.iter().rev() {
             let keys = inside(run, bounds).chunk_by(|a, b| a.key == b.key);
@@ -118,7 +118,7 @@ impl NodeTable {
         if runs.len() > RUNS_MAX {
             let from = merged_from(&runs);
             let merged = in_order(&runs[from..]).into_iter().cloned().collect();
-            // The writer may have added some meanwhile, behind these.
+            // The writer may have added some meanwhile, after these.
             self.runs.write().splice(from..runs.len(), [Arc::new(merged)]);
         }
         drop(merging);
@@ -131,7 +131,7 @@ pub(crate) fn in_order(runs: &[Run]) -> Vec<&NodeVersion> {
     let mut versions: Vec<(u64, &NodeVersion)> =
         runs.iter().flat_map(|run| run.iter()).map(|version| (version.key.head(), version)).collect();
     // Stable, so that by R2 blocks stay in order, and fast on what is a row of runs. The first bytes tell most keys apart
-    // without a look at the version, which lies anywhere.
+    // without a look at the version, which is anywhere.
     versions.sort_by(|(head, version), (other_head, other)| {
         head.cmp(other_head).then_with(|| version.key.cmp(&other.key))
     });
@@ -146,15 +146,15 @@ pub(crate) fn bytes_of(run: &[NodeVersion]) -> u64 {
     run.iter().map(|version| bytes(version) as u64).sum()
 }
 
-/// The first of the runs to merge: those before it stay because each is at least as long as all behind it.
+/// The first of the runs to merge: those before it stay because each is at least as long as all after it.
 fn merged_from(runs: &[Run]) -> usize {
-    let mut behind = 0;
+    let mut after = 0;
     let mut from = runs.len();
     for (at, run) in runs.iter().enumerate().rev() {
-        if run.len() < behind {
+        if run.len() < after {
             from = at;
         }
-        behind += run.len();
+        after += run.len();
     }
     from.min(runs.len().saturating_sub(2))
 }

@@ -15,7 +15,7 @@ use crate::domain::DomainId;
 use crate::error::Error;
 use crate::merkle::parallel::on_threads;
 use crate::options::Config;
-use crate::progress::Observer;
+use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
 use crate::read::scan::{MergeScan, Scan};
 use crate::segment::live::KvFile;
@@ -49,7 +49,7 @@ struct Load<'v> {
     at: BlockNumber,
     newer_than: Option<BlockNumber>,
     options: icecore_hot::Options,
-    observer: &'v dyn Observer,
+    listener: &'v dyn ProgressListener,
     loader: Mutex<Loader>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn build_tree(
     at: BlockNumber,
     newer_than: Option<BlockNumber>,
     options: icecore_hot::Options,
-    observer: &dyn Observer,
+    listener: &dyn ProgressListener,
 ) -> Result<Built, Error> {
     let mut keys = 0;
     for (domain, _) in config.declared_ids() {
@@ -71,13 +71,13 @@ pub(crate) fn build_tree(
     }
     let threads = if keys < PARALLEL_KEYS_MIN { 1 } else { options.parallelism.threads() };
     let parts = parts(version, config, at, threads)?;
-    observer.begin(&format!("build the tree of block {at}"), Some(keys));
+    listener.begin(&format!("build the tree of block {at}"), Some(keys));
     let loader = Mutex::new(Loader::new(options));
-    let load = Load { version, at, newer_than, options, observer, loader };
+    let load = Load { version, at, newer_than, options, listener, loader };
     let mut written = load.all(&parts, threads)?;
     written.sort_unstable();
     let tree = load.loader.into_inner().finish();
-    observer.end();
+    listener.end();
     Ok(Built { tree, written })
 }
 
@@ -163,12 +163,12 @@ impl Load<'_> {
             }
             if hasher.len() == LEAVES_GATHERED {
                 self.loader.lock().take(&mut hasher);
-                self.observer.advance(entries.passed() - reported);
+                self.listener.advance(entries.passed() - reported);
                 reported = entries.passed();
             }
         }
         self.loader.lock().take(&mut hasher);
-        self.observer.advance(entries.passed() - reported);
+        self.listener.advance(entries.passed() - reported);
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use crate::memtable::node_key::{NodeKey, NodeValue, NodeVersion, ROW_SPACING, en
 use crate::memtable::step_memtable::StepMemtable;
 use crate::merkle::build::{Built, build_tree};
 use crate::options::Config;
-use crate::progress::Observer;
+use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
 use crate::stats::Counters;
 use crate::wal::ChangeRef;
@@ -161,17 +161,17 @@ impl LiveTree {
         version: &ReadState,
         config: &Config,
         parallelism: Parallelism,
-        observer: &dyn Observer,
+        listener: &dyn ProgressListener,
     ) -> Result<Self, Error> {
         let mut options = icecore_hot::Options::default();
         options.parallelism = parallelism;
         let base = if config.snapshots.is_some() { version.emitted_head } else { version.head };
         let mut live = match base {
-            Some(base) => Self::of_state(version, config, base, options, observer)?,
+            Some(base) => Self::of_state(version, config, base, options, listener)?,
             None => Self::new(HotTree::new(options)),
         };
         if config.snapshots.is_some() {
-            live.replay(version, config, base, observer)?;
+            live.replay(version, config, base, listener)?;
         }
         Ok(live)
     }
@@ -181,10 +181,10 @@ impl LiveTree {
         config: &Config,
         base: BlockNumber,
         options: icecore_hot::Options,
-        observer: &dyn Observer,
+        listener: &dyn ProgressListener,
     ) -> Result<LiveTree, Error> {
         let last = version.last_snapshot(config, base)?;
-        let Built { tree, written } = build_tree(version, config, base, last, options, observer)?;
+        let Built { tree, written } = build_tree(version, config, base, last, options, listener)?;
         version.check_root(base, tree.root())?;
         let mut live = Self::new(tree);
         for written in written.chunk_by(|a, b| a.0 == b.0).flat_map(|domain| domain.chunks(LOOKUPS)) {
@@ -206,17 +206,17 @@ impl LiveTree {
         version: &ReadState,
         config: &Config,
         base: Option<BlockNumber>,
-        observer: &dyn Observer,
+        listener: &dyn ProgressListener,
     ) -> Result<(), Error> {
         let mut previous = base;
         let mut made: Vec<(&StepMemtable, Vec<NodeVersion>)> = Vec::new();
-        observer.begin("apply the blocks in memory", None);
+        listener.begin("apply the blocks in memory", None);
         for table in &version.tables {
             table.for_each_block(config, |height, recorded, changes| {
                 let (root, nodes) = self.apply(config, previous, height, changes);
                 made.push((table, nodes));
                 previous = Some(height);
-                observer.advance(1);
+                listener.advance(1);
                 if root == recorded {
                     return Ok(());
                 }
@@ -224,7 +224,7 @@ impl LiveTree {
                 Err(Error::RootMismatch { block: height, expected, found })
             })?;
         }
-        observer.end();
+        listener.end();
         // Only now, so that an error leaves the tables as they were.
         for (table, nodes) in made {
             table.add_nodes(nodes);

@@ -4,7 +4,7 @@ use std::thread;
 
 use crate::error::Error;
 
-/// Does `work` on so many threads, each with its number, and returns what they give in that order. One is the caller's own
+/// Does `work` on this many threads, each with its number, and returns what they give in that order. One is the caller's own
 /// thread.
 ///
 /// # Errors

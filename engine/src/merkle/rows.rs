@@ -228,10 +228,10 @@ impl<'v> Rows<'v> {
             return gaps;
         }
         let run = targets.len().div_ceil(self.workers * RUNS_PER_WORKER).max(1);
-        let mut boundarys = targets.iter().step_by(run).peekable();
+        let mut boundaries = targets.iter().step_by(run).peekable();
         let mut out = Vec::with_capacity(gaps.len());
         for mut gap in gaps {
-            while let Some(boundary) = boundarys.next_if(|boundary| **boundary <= gap.last) {
+            while let Some(boundary) = boundaries.next_if(|boundary| **boundary <= gap.last) {
                 if *boundary > gap.first {
                     out.push(Span { last: before(boundary), ..gap });
                     gap.first = *boundary;
@@ -282,7 +282,7 @@ impl<'v> Rows<'v> {
 
 fn fetch_index(segment: &LiveSegment, key: &[u8]) {
     let Ok(index) = segment.bt.get().map(OpenFile::view) else { return };
-    index.data().advise_fetch(index.leaf_range(index.leaf(key, BlockNumber::MAX)));
+    index.data().will_need(index.leaf_range(index.leaf(key, BlockNumber::MAX)));
 }
 
 /// Asks for the pages between two keys.
@@ -291,7 +291,7 @@ fn fetch_pages(segment: &LiveSegment, first: &[u8], last: &[u8]) -> Result<(), E
     let to = segment.locate(last, 0)?.last;
     let last = to.min(from + FETCH_PAGES_MAX);
     let kv = segment.kv.get()?.view();
-    kv.data().advise_fetch(kv.file_range(PageSpan { last, ..PageSpan::page(from) }));
+    kv.data().will_need(kv.file_range(PageSpan { last, ..PageSpan::page(from) }));
     Ok(())
 }
 
@@ -300,7 +300,7 @@ fn has_target(span: &Span, targets: &[KeyHash]) -> bool {
     targets.get(at).is_some_and(|target| span.contains(target))
 }
 
-/// Joins opened nodes that no closed one lies between, up to `len_max` of them: their rows are read in one go.
+/// Joins opened nodes that no closed one is between, up to `len_max` of them: their rows are read in one go.
 fn runs(opened: &[Inner], closed: &[Inner], len_max: usize) -> Vec<Span> {
     let mut out: Vec<(Span, usize)> = Vec::new();
     let mut closed = closed.iter().peekable();

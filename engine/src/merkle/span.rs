@@ -16,7 +16,7 @@ impl Span {
     /// Everything.
     pub(crate) const ALL: Self = Self { first: KeyHash([0; 32]), last: KeyHash([0xFF; 32]) };
 
-    /// What lies below the node at `depth` on the way to a key.
+    /// What is below the node at `depth` on the way to a key.
     pub(crate) fn below(depth: usize, key: &KeyHash) -> Self {
         let (mut first, mut last) = (key.0, key.0);
         for at in 0..32 {
@@ -27,7 +27,7 @@ impl Span {
         Self { first: KeyHash(first), last: KeyHash(last) }
     }
 
-    /// Whether a key lies in it.
+    /// Whether a key is in it.
     pub(crate) fn contains(&self, key: &KeyHash) -> bool {
         self.first <= *key && *key <= self.last
     }

@@ -15,7 +15,7 @@ use crate::read::scan::{MergeScan, Scan};
 /// range, so short scans read little and long ones seek seldom.
 const CHUNK_LENS: (usize, usize) = (16, 4096);
 
-/// A chunk ends, too, when its keys and values have so many bytes.
+/// A chunk ends, too, when its keys and values have this many bytes.
 const CHUNK_BYTES_MAX: usize = 1 << 20;
 
 /// A key that has a value at a height.

@@ -174,8 +174,8 @@ impl Follower {
         let is_new = goes_on.is_none();
         let mut tail = match &before.log {
             Some(log) if !is_new => {
-                let border = self.directory.config.step_len.first_block(self.manifest.emitted_to);
-                let newest = border.checked_sub(1).and_then(|last| log.newest_block(last));
+                let boundary = self.directory.config.step_len.first_block(self.manifest.emitted_to);
+                let newest = boundary.checked_sub(1).and_then(|last| log.newest_block(last));
                 self.heights.emit_to(self.manifest.emitted_to, newest.map(|(height, _)| height));
                 NewTail::from_step(log, self.manifest.emitted_to)
             }

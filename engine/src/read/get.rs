@@ -13,7 +13,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use icecore_index::{KeyHash, LeafNumber};
+use icecore_index::{FilterHash, LeafNumber};
 use icecore_segments::PageBuf;
 use icecore_segments::span::PageSpan;
 use icecore_segments::step::BlockNumber;
@@ -61,21 +61,21 @@ impl ReadState {
             .iter()
             .rev()
             .filter(|segment| segment.blocks.0 <= at && segment.spans_key(key));
-        let hash = KeyHash::of(key);
+        let hash = FilterHash::of(key);
         loop {
             let mut group: [Option<&Arc<LiveSegment>>; GROUP] = [None; GROUP];
             group.iter_mut().zip(&mut candidates).for_each(|(slot, segment)| *slot = Some(segment));
             match group {
                 [None, ..] => return Ok(None),
                 [Some(alone), None, ..] => {
-                    let leaf = alone.ask_ahead(key, hash, at);
+                    let leaf = alone.prefetch_filter_and_leaf(key, hash, at);
                     let found = alone.find(key, hash, at, leaf, tally)?;
                     return Ok(found.map(|found| (found, Origin::Segment(alone))));
                 }
                 _ => {}
             }
             let group = || group.iter().flatten();
-            group().for_each(|segment| segment.ask_filter_ahead(hash));
+            group().for_each(|segment| segment.prefetch_filter(hash));
             for segment in group() {
                 if let Some(found) = segment.find(key, hash, at, None, tally)? {
                     return Ok(Some((found, Origin::Segment(segment))));
@@ -90,7 +90,7 @@ impl LiveSegment {
     fn find(
         &self,
         key: &[u8],
-        hash: KeyHash,
+        hash: FilterHash,
         at: BlockNumber,
         leaf: Option<LeafNumber>,
         tally: &impl Count,
@@ -102,7 +102,7 @@ impl LiveSegment {
         tally.count(Event::Page);
         if 1 < span.len() && span.len() <= FETCH_PAGES_MAX {
             let segment = self.kv.get()?.view();
-            segment.data().advise_fetch(segment.file_range(span));
+            segment.data().will_need(segment.file_range(span));
         }
         let found = self.get_in(span, key, at)?;
         if found.is_none() {
@@ -112,24 +112,24 @@ impl LiveSegment {
     }
 
     /// Asks for filter and leaf at once, where no other segment is asked and neither need wait for the other.
-    fn ask_ahead(&self, key: &[u8], hash: KeyHash, at: BlockNumber) -> Option<LeafNumber> {
-        self.ask_filter_ahead(hash);
+    fn prefetch_filter_and_leaf(&self, key: &[u8], hash: FilterHash, at: BlockNumber) -> Option<LeafNumber> {
+        self.prefetch_filter(hash);
         let index = self.bt.get().ok()?.view();
         let leaf = index.leaf(key, at);
-        index.data().ask_ahead(index.ahead(leaf));
+        index.data().prefetch(index.prefetch_hint(leaf));
         Some(leaf)
     }
 
     /// Asks for what [`Self::may_hold`] will touch.
-    fn ask_filter_ahead(&self, hash: KeyHash) {
+    fn prefetch_filter(&self, hash: FilterHash) {
         // One that cannot be opened is met again, and reported, when it is asked.
         if let Ok(filter) = self.kvei.get() {
-            filter.view().data().ask_ahead(filter.view().ahead(hash));
+            filter.view().data().prefetch(filter.view().prefetch_hint(hash));
         }
     }
 
     /// Asks the filter. Touches one page. Without a sound filter every key may be there.
-    pub(crate) fn may_hold(&self, hash: KeyHash, tally: &impl Count) -> Result<bool, Error> {
+    pub(crate) fn may_hold(&self, hash: FilterHash, tally: &impl Count) -> Result<bool, Error> {
         tally.count(Event::FilterProbe);
         let asked = self.kvei.get().and_then(|file| file.view().may_contain(hash).map_err(|e| file.error(e)));
         match asked {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use icecore_index::KeyHash;
+use icecore_index::FilterHash;
 use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
@@ -69,7 +69,7 @@ impl History {
             self.memory_is_read = true;
             self.chunk = self.version.history_in_memory(self.domain, &self.key, at)?.into();
         }
-        let (tally, hash) = (self.shared.counters.mine(), KeyHash::of(&self.key));
+        let (tally, hash) = (self.shared.counters.mine(), FilterHash::of(&self.key));
         while self.chunk.is_empty() && self.segments > 0 {
             let segment = &self.version.domain(self.domain)[self.segments - 1];
             if segment.blocks.0 <= at && segment.spans_key(&self.key) && segment.may_hold(hash, tally)? {

@@ -4,7 +4,7 @@
 //! all filter pages are requested, then all index leaves of the keys that may be there, then all data pages. A cold call
 //! waits about three times per segment instead of three times per key.
 
-use icecore_index::{KeyHash, LeafNumber};
+use icecore_index::{FilterHash, LeafNumber};
 use icecore_segments::span::PageSpan;
 use icecore_segments::step::BlockNumber;
 
@@ -14,7 +14,7 @@ use crate::read::get::FETCH_PAGES_MAX;
 use crate::read::read_state::ReadState;
 use crate::segment::live::{LiveSegment, OpenFile};
 use crate::stats::{Count, Event, Tally};
-use crate::storage::map::Requests;
+use crate::storage::map::ReadaheadBatch;
 
 /// A key on its way down the ladder.
 #[derive(Clone, Copy)]
@@ -22,7 +22,7 @@ struct Pending<'k> {
     /// Its place in the caller's list.
     place: usize,
     key: &'k [u8],
-    hash: KeyHash,
+    hash: FilterHash,
 }
 
 impl ReadState {
@@ -40,7 +40,7 @@ impl ReadState {
             tally.count(Event::Lookup);
             match self.find_in_memory(domain, key, at)? {
                 Some((_, value)) => answers[place] = value,
-                None => pending.push(Pending { place, key, hash: KeyHash::of(key) }),
+                None => pending.push(Pending { place, key, hash: FilterHash::of(key) }),
             }
         }
         for segment in self.domain(domain).iter().rev().filter(|segment| segment.blocks.0 <= at) {
@@ -100,11 +100,11 @@ impl LiveSegment {
         let leaves = self.fetch_leaves(&maybe, at);
         let segment = self.kv.get()?.view();
         let mut located: Vec<(Pending<'_>, PageSpan)> = Vec::with_capacity(maybe.len());
-        let mut requests = Requests::new(segment.data());
+        let mut requests = ReadaheadBatch::new(segment.data());
         for (p, leaf) in maybe.into_iter().zip(leaves) {
             let span = self.locate_in(leaf, p.key, at, tally)?;
             if span.len() <= FETCH_PAGES_MAX {
-                requests.ask(segment.file_range(span));
+                requests.add(segment.file_range(span));
             }
             located.push((p, span));
         }
@@ -125,8 +125,8 @@ impl LiveSegment {
     /// Asks for the filter pages of all keys. A filter that cannot be opened is met again when it is asked.
     fn fetch_filters(&self, keys: &[Pending<'_>]) {
         if let Ok(filter) = self.kvei.get().map(OpenFile::view) {
-            let mut requests = Requests::new(filter.data());
-            keys.iter().for_each(|p| requests.ask(filter.page_range(p.hash)));
+            let mut requests = ReadaheadBatch::new(filter.data());
+            keys.iter().for_each(|p| requests.add(filter.page_range(p.hash)));
         }
     }
 
@@ -134,8 +134,8 @@ impl LiveSegment {
     fn fetch_leaves(&self, keys: &[Pending<'_>], at: BlockNumber) -> Vec<Option<LeafNumber>> {
         let Ok(index) = self.bt.get().map(OpenFile::view) else { return vec![None; keys.len()] };
         let leaves: Vec<_> = keys.iter().map(|p| index.leaf(p.key, at)).collect();
-        let mut requests = Requests::new(index.data());
-        leaves.iter().for_each(|leaf| requests.ask(index.leaf_range(*leaf)));
+        let mut requests = ReadaheadBatch::new(index.data());
+        leaves.iter().for_each(|leaf| requests.add(index.leaf_range(*leaf)));
         leaves.into_iter().map(Some).collect()
     }
 }

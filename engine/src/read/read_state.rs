@@ -49,10 +49,10 @@ pub(crate) enum LogFault {
 }
 
 impl LogFault {
-    /// Remembers an error that lies in the file.
+    /// Remembers an error that is in the file.
     ///
     /// # Errors
-    /// Those that lie elsewhere are returned: they may be gone the next time.
+    /// Those that are elsewhere are returned: they may be gone the next time.
     pub(crate) fn of(error: Error) -> Result<Self, Error> {
         match error {
             Error::Damaged { path, offset, reason } => Ok(Self::Damaged { path, offset, reason }),

@@ -253,7 +253,7 @@ impl Range {
             .map_or(true, |summary| !self.is_below(&summary.last_key) && !self.is_above(&summary.first_key))
     }
 
-    /// Whether `key` lies before the range.
+    /// Whether `key` is before the range.
     fn is_below(&self, key: &[u8]) -> bool {
         match &self.lower {
             Bound::Unbounded => false,
@@ -262,7 +262,7 @@ impl Range {
         }
     }
 
-    /// Whether `key` lies behind the range.
+    /// Whether `key` is after the range.
     fn is_above(&self, key: &[u8]) -> bool {
         match &self.upper {
             Bound::Unbounded => false,
@@ -318,7 +318,7 @@ impl<'v> Source<'v> {
     }
 }
 
-/// Fills `chunk` and narrows the range to what is behind it.
+/// Fills `chunk` and narrows the range to what is after it.
 fn fetch_chunk(
     table: &StepMemtable,
     range: &mut Range,
@@ -369,7 +369,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Resolves the key under the cursor or the next one that has a version at the height, and moves behind it.
+    /// Resolves the key under the cursor or the next one that has a version at the height, and moves after it.
     fn next_key(&mut self, range: &Range) -> Result<Option<(Vec<u8>, Found)>, Error> {
         loop {
             let Some(entry) = self.cursor.entry() else { return Ok(None) };
@@ -433,7 +433,7 @@ impl Walk<'_> {
         self.seek_behind(key)
     }
 
-    /// Moves to the first entry behind all versions of `key`.
+    /// Moves to the first entry after all versions of `key`.
     fn seek_behind(&mut self, key: &[u8]) -> Result<(), Error> {
         self.seek(key, 0)?;
         // Block 0 is the last that a key can have.
@@ -467,7 +467,7 @@ impl Walk<'_> {
         self.cursor.next().map(drop).map_err(|e| self.kv.error(e))
     }
 
-    /// One entry back; from behind the last entry, to the last.
+    /// One entry back; from after the last entry, to the last.
     fn step_back(&mut self) -> Result<(), Error> {
         let moved = match self.cursor.entry() {
             Some(_) => self.cursor.prev().map(drop),

@@ -29,7 +29,7 @@ use crate::storage::directory::{Directory, Removals};
 use crate::storage::layout;
 use crate::storage::{Access, Mapping, Storage};
 
-/// An accessor of at most so many bytes is not mapped but read when it is first used.
+/// An accessor of at most this many bytes is not mapped but read when it is first used.
 const READ_WHOLE_MAX: u64 = 64 << 10;
 
 /// What the manifest says of a file.
@@ -414,12 +414,12 @@ impl LiveSegment {
     /// A value outside its page is fetched as a whole first: a mapping for random reading would bring it page by page, each waited for.
     pub(crate) fn load(kv: &KvFile, value: &Value<'_>) -> Result<Option<Vec<u8>>, Error> {
         if let Value::Overflow(blob) = value {
-            kv.view().data().advise_fetch(blob.file_range());
+            kv.view().data().will_need(blob.file_range());
         }
         Ok(value.load().map_err(|e| kv.error(e))?.map(Cow::into_owned))
     }
 
-    /// Whether a key lies between the first and the last key, so that the files are worth asking. Where that cannot be known,
+    /// Whether a key is between the first and the last key, so that the files are worth asking. Where that cannot be known,
     /// it may: the lookup then says what is wrong.
     #[inline]
     pub(crate) fn spans_key(&self, key: &[u8]) -> bool {

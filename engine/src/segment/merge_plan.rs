@@ -1,6 +1,6 @@
 //! Which adjacent segments become one: the plan of merges, a pure function of what segments there are.
 //!
-//! A range `[k * 2^j, (k + 1) * 2^j)` is merged when all its steps were emitted and at least two segments lie in it. The
+//! A range `[k * 2^j, (k + 1) * 2^j)` is merged when all its steps were emitted and at least two segments are in it. The
 //! range with the most segments goes first, of any domain, and of equals the widest: a backlog goes in a few wide steps,
 //! and otherwise a version is rewritten about once per doubling of its segment.
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use icecore_index::{Choice, EncodingHint, FilterBits, Parallelism, SegmentFacts};
+use icecore_index::{BuildParallelism, Choice, EncodingHint, FilterBits, SegmentFacts};
 use icecore_segments::EncodingRule;
 use icecore_segments::step::{BlockNumber, Step, StepRange};
 
@@ -33,7 +33,7 @@ impl NewSegment {
         rule: DensityRule,
         head: Option<BlockNumber>,
         live: impl Iterator<Item = &'s Arc<LiveSegment>>,
-        parallelism: Parallelism,
+        parallelism: BuildParallelism,
     ) -> Result<SegmentOptions, Error> {
         let &Self { domain, steps, entries } = self;
         let head = head_step(config, head);
@@ -96,16 +96,18 @@ fn facts_at(steps: StepRange, head: Step, entries: u64) -> SegmentFacts {
 /// the head stood when it was written. With aligned merges a long segment is an old one.
 fn encoding_by_span(steps: StepRange, entries: u64) -> EncodingHint {
     let facts = facts_at(steps, Step(0), entries);
-    let choice = icecore_index::DensityRule::default().choose(&[facts]).pop();
+    let choice = icecore_index::DensityPolicy::default().choose(&[facts]).pop();
     choice.expect("one choice per segment").encoding
 }
 
 fn choose(rule: DensityRule, facts: &[SegmentFacts]) -> Vec<Choice> {
     match rule {
-        DensityRule::Recency => icecore_index::DensityRule::default().choose(facts),
-        DensityRule::Budget { bytes } => icecore_index::DensityRule::Budget { len_max: bytes }.choose(facts),
+        DensityRule::Recency => icecore_index::DensityPolicy::default().choose(facts),
+        DensityRule::Budget { bytes } => {
+            icecore_index::DensityPolicy::Budget { len_max: bytes }.choose(facts)
+        }
         DensityRule::Fixed(m) => {
-            let recency = icecore_index::DensityRule::default().choose(facts);
+            let recency = icecore_index::DensityPolicy::default().choose(facts);
             recency.into_iter().map(|choice| Choice { m, filter_bits: FilterBits::Eight, ..choice }).collect()
         }
     }

@@ -18,7 +18,7 @@ const PROGRESS_EVERY: u64 = 1 << 14;
 
 /// Writes the entries of `inputs` that `keep` says to keep as one segment over `steps`; `None` when none is kept.
 ///
-/// `keep` sees every entry in order, so it may remember what it saw of the same key. `on_progress` hears of every so many
+/// `keep` sees every entry in order, so it may remember what it saw of the same key. `on_progress` hears of every this many
 /// more entries, and says whether to go on; otherwise what was written is removed and there is no segment.
 pub(crate) fn rewrite<'i>(
     directory: &Directory,
@@ -79,7 +79,7 @@ pub(crate) fn for_each_entry<'i>(
         }
         seen += 1;
         if seen % RELEASE_EVERY == 0 {
-            opened.iter().for_each(|file| file.view().data().release());
+            opened.iter().for_each(|file| file.view().data().advise_dont_need());
         }
         merged.advance().map_err(error)?;
     }

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use icecore_index::{Density, FilterBits, FilterBuilder, KeyHash, Parallelism, PivotBuilder, Spool};
+use icecore_index::{BuildParallelism, Density, FilterBits, FilterBuilder, FilterHash, PivotBuilder, Spool};
 use icecore_segments::Entry;
 use icecore_segments::checksum::Checksum;
 use icecore_segments::frame::{FileSummary, Kind};
@@ -32,7 +32,7 @@ pub(crate) struct SegmentOptions {
     pub(crate) m: Density,
     pub(crate) filter_bits: FilterBits,
     pub(crate) encoding: EncodingRule,
-    pub(crate) parallelism: Parallelism,
+    pub(crate) parallelism: BuildParallelism,
 }
 
 /// A file that is being written under its final name; removed when it is dropped before [`SyncedFile::keep`].
@@ -124,7 +124,7 @@ fn filter_builder(
     directory: &Directory,
     bits: FilterBits,
     keys_max: u64,
-    parallelism: Parallelism,
+    parallelism: BuildParallelism,
 ) -> Result<FilterBuilder<EngineSpool>, Error> {
     let spool = EngineSpool(directory.storage.spool(&directory.path)?);
     Ok(FilterBuilder::new(bits, keys_max, spool, parallelism))
@@ -164,7 +164,7 @@ impl<'d> SegmentOutput<'d> {
     /// Takes the next entry, in the order of a segment.
     pub(crate) fn push(&mut self, entry: Entry<'_>) -> Result<(), Error> {
         if self.builder.push(entry).map_err(|e| self.kv.error(e))? {
-            self.filter.push(KeyHash::of(entry.key)).map_err(|e| self.kv.error(e))?;
+            self.filter.push(FilterHash::of(entry.key)).map_err(|e| self.kv.error(e))?;
         }
         Ok(())
     }
@@ -230,7 +230,7 @@ pub(crate) fn rebuild_filter(
     directory: &Directory,
     record: &SegmentRecord,
     bits: FilterBits,
-    parallelism: Parallelism,
+    parallelism: BuildParallelism,
     progress: &mut Progress<'_>,
 ) -> Result<FileRecord, Error> {
     let kv = KvFile::open_for_pass(directory, record)?;
@@ -242,13 +242,13 @@ pub(crate) fn rebuild_filter(
     let pushed = segment.for_each_key(|key| {
         seen += 1;
         if seen.is_multiple_of(RELEASE_EVERY) {
-            segment.data().release();
+            segment.data().advise_dont_need();
             stopped = progress(RELEASE_EVERY);
             if stopped.is_err() {
                 return Err(stop());
             }
         }
-        filter.push(KeyHash::of(key))
+        filter.push(FilterHash::of(key))
     });
     stopped?;
     pushed.map_err(|e| kv.error(e))?;
@@ -259,7 +259,7 @@ pub(crate) fn rebuild_filter(
 /// Entries (or keys, or pivots) of a sequential pass between two releases of what was read: about 50 MB of pages.
 pub(crate) const RELEASE_EVERY: u64 = 1 << 20;
 
-/// Hears of every so many entries of a pass; an error of it ends the pass.
+/// Hears of every this many entries of a pass; an error of it ends the pass.
 pub(crate) type Progress<'p> = dyn FnMut(u64) -> Result<(), Error> + 'p;
 
 /// Ends a pass of a floor whose caller knows why.
@@ -280,7 +280,7 @@ impl<P: PivotSink> PivotSink for Releasing<'_, '_, P> {
     fn pivot(&mut self, pivot: &Pivot<'_>) -> Result<(), icecore_segments::Error> {
         if pivot.ordinal - self.seen >= RELEASE_EVERY {
             self.seen = pivot.ordinal;
-            self.mapping.release();
+            self.mapping.advise_dont_need();
             self.stopped = (self.progress)(RELEASE_EVERY);
             if self.stopped.is_err() {
                 return Err(stop());

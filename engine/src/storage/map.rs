@@ -17,7 +17,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use icecore_index::Ahead;
+use icecore_index::PrefetchHint;
 use memmap2::{Advice, Mmap, UncheckedAdvice};
 
 /// How a mapping will be read. The kernel chooses its read-ahead by it.
@@ -78,9 +78,9 @@ impl Mapping {
 
     /// Asks the kernel to read the pages of a byte range now, all at once, and returns without waiting for them.
     ///
-    /// What lies outside the file is left out. For a reader that is about to touch several pages: their reads
+    /// What is outside the file is left out. For a reader that is about to touch several pages: their reads
     /// overlap instead of following each other.
-    pub fn advise_fetch(&self, range: Range<u64>) {
+    pub fn will_need(&self, range: Range<u64>) {
         let Source::File(mmap) = &self.0 else { return };
         let len = mmap.len() as u64;
         let (start, end) = (range.start.min(len), range.end.min(len));
@@ -98,38 +98,38 @@ impl Mapping {
 /// would be a tenth of its time. What was asked for last is requested when it turns out to be no neighbour of the next,
 /// or at the end.
 #[derive(Debug)]
-pub(crate) struct Requests<'m> {
+pub(crate) struct ReadaheadBatch<'m> {
     mapping: &'m Mapping,
     last: Range<u64>,
 }
 
-impl<'m> Requests<'m> {
+impl<'m> ReadaheadBatch<'m> {
     pub(crate) fn new(mapping: &'m Mapping) -> Self {
         Self { mapping, last: 0..0 }
     }
 
-    pub(crate) fn ask(&mut self, range: Range<u64>) {
+    pub(crate) fn add(&mut self, range: Range<u64>) {
         if range.start >= self.last.start && range.start <= self.last.end {
             self.last.end = self.last.end.max(range.end);
         } else {
-            self.mapping.advise_fetch(std::mem::replace(&mut self.last, range));
+            self.mapping.will_need(std::mem::replace(&mut self.last, range));
         }
     }
 }
 
-impl Drop for Requests<'_> {
+impl Drop for ReadaheadBatch<'_> {
     fn drop(&mut self) {
-        self.mapping.advise_fetch(self.last.clone());
+        self.mapping.will_need(self.last.clone());
     }
 }
 
 impl Mapping {
     /// Asks for what an accessor says it will touch: from memory or from the disk.
     #[inline]
-    pub fn ask_ahead<const LINES: usize>(&self, ahead: Ahead<LINES>) {
-        match ahead {
-            Ahead::Lines(lines) => lines.into_iter().for_each(|line| self.prefetch(line)),
-            Ahead::Page(page) => self.advise_fetch(page),
+    pub fn prefetch<const LINES: usize>(&self, hint: PrefetchHint<LINES>) {
+        match hint {
+            PrefetchHint::Lines(lines) => lines.into_iter().for_each(|line| self.prefetch_line(line)),
+            PrefetchHint::Page(page) => self.will_need(page),
         }
     }
 
@@ -138,12 +138,12 @@ impl Mapping {
     ///
     /// Nothing is read from the disk for it: where the page is not mapped the wish is dropped.
     #[inline]
-    fn prefetch(&self, offset: u64) {
+    fn prefetch_line(&self, offset: u64) {
         #[cfg(target_arch = "x86_64")]
         if let Some(byte) = self.as_ref().get(offset as usize) {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: a prefetch is a hint: it reads nothing into the program and cannot fault, whatever the address; this one
-            // lies in the mapping. SSE, which it belongs to, is part of every x86_64.
+            // is in the mapping. SSE, which it belongs to, is part of every x86_64.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()) };
         }
         #[cfg(not(target_arch = "x86_64"))]
@@ -152,7 +152,7 @@ impl Mapping {
 
     /// Lets go of the pages that were read: they no longer count as this process's memory. The next touch gets them
     /// back, from the page cache where they still are. For passes over whole files, which would otherwise grow with them.
-    pub fn release(&self) {
+    pub fn advise_dont_need(&self) {
         let Source::File(mmap) = &self.0 else { return };
         // SAFETY: what makes `DontNeed` unchecked is that it "may discard" bytes written to a mapping. This one is a
         // read-only mapping of a file: "subsequent accesses of pages in the range will succeed, but will result in ...
@@ -226,8 +226,8 @@ mod tests {
             for (start, end) in
                 [(0, 1), (4000, 5000), (8192, 8197), (0, u64::MAX), (u64::MAX, 3), (8197, 9000)]
             {
-                mapping.advise_fetch(start..end);
-                mapping.ask_ahead(Ahead::Lines([start, end]));
+                mapping.will_need(start..end);
+                mapping.prefetch(PrefetchHint::Lines([start, end]));
             }
             assert_eq!(mapping.as_ref(), before);
         }

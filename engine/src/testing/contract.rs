@@ -126,7 +126,7 @@ fn mapping(storage: &dyn Storage, dir: &Path) {
     put(storage, &path, &[7; 10_000]);
     put(storage, &dir.join("other"), b"other");
     let mapped = storage.map(&path, Access::Random).expect("a file can be mapped");
-    mapped.advise_fetch(4096..20_000);
+    mapped.will_need(4096..20_000);
     assert_eq!(mapped.as_ref(), [7; 10_000]);
     storage.rename(&dir.join("other"), &path).expect("a mapped file can be replaced");
     storage.remove(&path).expect("and removed");

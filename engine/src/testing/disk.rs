@@ -157,7 +157,7 @@ impl Node {
     }
 }
 
-/// Zeroes sectors behind `synced`, each or not.
+/// Zeroes sectors after `synced`, each or not.
 fn lose_sectors(bytes: &mut [u8], synced: usize, random: &mut Random) {
     let mut start = synced;
     while start < bytes.len() {

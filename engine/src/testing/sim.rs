@@ -7,7 +7,7 @@
 //!
 //! What a power loss may do here, after POSIX and the failures seen in Pillai et al., OSDI '14:
 //!
-//! * Synced bytes stay. Of the bytes after them, any prefix, perhaps with zeros or garbage behind it, or single
+//! * Synced bytes stay. Of the bytes after them, any prefix, perhaps with zeros or garbage after it, or single
 //!   sectors in any combination.
 //! * A cut that was not synced may not have happened.
 //! * Bytes whose sync failed are clean to the system: a later sync that succeeds does not save them.

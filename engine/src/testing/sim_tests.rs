@@ -42,7 +42,7 @@ fn synced_bytes_stay_and_others_may_go_in_part() {
         has(&|bytes| !bytes.is_empty() && bytes.len() < 1500 && bytes.iter().all(|b| *b == 7)),
         "a prefix"
     );
-    assert!(has(&|bytes| bytes.ends_with(&[0; 20]) && bytes.starts_with(&[7])), "zeros behind");
+    assert!(has(&|bytes| bytes.ends_with(&[0; 20]) && bytes.starts_with(&[7])), "zeros after");
     assert!(has(&|bytes| bytes.starts_with(&[0]) && bytes.ends_with(&[7])), "a hole before");
     assert!(has(&|bytes| bytes.iter().any(|b| *b != 0 && *b != 7)), "garbage");
 }

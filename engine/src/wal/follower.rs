@@ -1,7 +1,7 @@
 //! Follows a log file that a writer of another process may be appending to.
 //!
 //! What [`WalReader`](super::WalReader) is to recovery this is to readers: it goes from record to record by their headers and
-//! keeps where each block lies, so that a lookup reads the blocks and opening does not. What it yields is what recovery
+//! keeps where each block is, so that a lookup reads the blocks and opening does not. What it yields is what recovery
 //! would find in the file at that moment, whether or not it was synced: a reader sees every block that was handed to the
 //! system, in every mode of durability and with no writer left.
 //!
@@ -63,7 +63,7 @@ struct Seen {
     ended: bool,
 }
 
-/// Where a record lies.
+/// Where a record is.
 pub(crate) struct Place {
     path: Arc<Path>,
     offset: u64,
@@ -327,7 +327,7 @@ impl LogBlock {
         u64::from(self.body_len)
     }
 
-    /// Where its record lies.
+    /// Where its record is.
     pub(crate) fn place(&self) -> Place {
         Place { path: Arc::clone(&self.path), offset: self.body_at - RECORD_HEADER_LEN as u64 }
     }

@@ -2,7 +2,7 @@
 //!
 //! The one place that encodes and decodes them. Nothing here reads or writes a file.
 
-use icecore_index::KeyHash;
+use icecore_index::FilterHash;
 use icecore_segments::bytes::{array32_at, put_varint, take_varint, u32_at, u64_at};
 use icecore_segments::checksum::crc64;
 use icecore_segments::step::BlockNumber;
@@ -162,7 +162,7 @@ impl RecordRef<'_> {
 
 /// What a block keeps of each key in its head: a lookup reads the changes of those blocks alone that have that of its key.
 pub(crate) fn fingerprint(domain: u16, key: &[u8]) -> u32 {
-    let mixed = KeyHash::of(key).to_u64() ^ u64::from(domain).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mixed = FilterHash::of(key).to_u64() ^ u64::from(domain).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> 32) as u32
 }
 

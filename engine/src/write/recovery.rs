@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use icecore_index::Parallelism;
+use icecore_index::BuildParallelism;
 use icecore_segments::frame::Kind;
 use parking_lot::Mutex;
 use rayon::prelude::*;
@@ -120,16 +120,16 @@ struct Loaded {
 fn load(
     directory: &Directory,
     manifest: &Manifest,
-    parallelism: Parallelism,
+    parallelism: BuildParallelism,
     repairs: &Mutex<Vec<String>>,
 ) -> Result<Loaded, Error> {
     let hold =
         |record: &SegmentRecord| hold_repaired(directory, record.clone(), parallelism, repairs).map(Arc::new);
     let records = &manifest.segments;
     let segments: Vec<_> = match parallelism {
-        Parallelism::Off => records.iter().map(hold).collect::<Result<_, _>>()?,
+        BuildParallelism::Off => records.iter().map(hold).collect::<Result<_, _>>()?,
         // Checking accessors waits for the first and the last page of each.
-        Parallelism::Rayon => records.par_iter().map(hold).collect::<Result<_, _>>()?,
+        BuildParallelism::Rayon => records.par_iter().map(hold).collect::<Result<_, _>>()?,
     };
     let mut version = ReadState::of_segments(&directory.config, manifest, segments);
     let (mut files, mut heights) = (VecDeque::new(), manifest.heights());
@@ -189,7 +189,7 @@ fn replay_file(
 fn hold_repaired(
     directory: &Directory,
     record: SegmentRecord,
-    parallelism: Parallelism,
+    parallelism: BuildParallelism,
     repairs: &Mutex<Vec<String>>,
 ) -> Result<LiveSegment, Error> {
     let segment = LiveSegment::hold(directory, record, &mut |_| {});

@@ -20,7 +20,7 @@ use crate::error::{Error, Poison};
 use crate::manifest::Manifest;
 use crate::merkle::live_tree::LiveTree;
 use crate::options::{Durability, OpenOptions};
-use crate::progress::Observer;
+use crate::progress::ProgressListener;
 use crate::read::read_state::{ReadState, by_domain};
 use crate::read::shared::Shared;
 use crate::segment::merge_plan::{Bounds, pieces, surplus};
@@ -61,7 +61,7 @@ struct State {
     /// Built from the state of the archive at the first commit.
     tree: Option<LiveTree>,
     /// Hears of work that starts by itself: building the tree.
-    observer: Arc<dyn Observer>,
+    listener: Arc<dyn ProgressListener>,
     /// The failure after which nothing is written any more.
     poison: Option<Poison>,
     closing: bool,
@@ -90,7 +90,7 @@ impl Writer {
             manifest,
             log,
             tree: None,
-            observer: Arc::new(()),
+            listener: Arc::new(()),
             poison: None,
             closing: false,
             emission_attempts: 0,
@@ -166,9 +166,9 @@ impl Writer {
         self.changed.notify_all();
     }
 
-    /// Has work that starts by itself tell `observer` of its progress.
-    pub(crate) fn set_observer(&self, observer: Arc<dyn Observer>) {
-        self.state.lock().observer = observer;
+    /// Has work that starts by itself tell `listener` of its progress.
+    pub(crate) fn set_observer(&self, listener: Arc<dyn ProgressListener>) {
+        self.state.lock().listener = listener;
     }
 
     /// How the archive's rule would have a new segment built.
@@ -308,8 +308,8 @@ impl WriterGuard<'_> {
     pub(crate) fn tree(&mut self) -> Result<&mut LiveTree, Error> {
         if self.state.tree.is_none() {
             let (config, options) = (&self.writer.shared.directory.config, &self.writer.options);
-            let observer = Arc::clone(&self.state.observer);
-            let tree = LiveTree::build(&self.writer.read_state(), config, options.parallelism, &*observer)?;
+            let listener = Arc::clone(&self.state.listener);
+            let tree = LiveTree::build(&self.writer.read_state(), config, options.parallelism, &*listener)?;
             self.state.tree = Some(tree);
         }
         Ok(self.state.tree.as_mut().expect("the tree was just built"))

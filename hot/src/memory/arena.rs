@@ -24,7 +24,7 @@ use memmap2::MmapMut;
 use crate::hash::Line;
 use crate::options::HugePages;
 
-/// The size of a huge page on the systems that have them; maps start on such a border.
+/// The size of a huge page on the systems that have them; maps start on such a boundary.
 const HUGE_BYTES: usize = 2 << 20;
 /// A new map is this share of what is mapped already: few maps, and little that is mapped in vain.
 const MAP_SHARE: usize = 32;
@@ -53,7 +53,7 @@ struct Space {
 #[derive(Debug)]
 struct Map {
     bytes: MmapMut,
-    /// Bytes skipped to start on a huge-page border; never touched, so never resident.
+    /// Bytes skipped to start on a huge-page boundary; never touched, so never resident.
     skipped: usize,
     lines: usize,
 }
@@ -105,12 +105,12 @@ impl Pool {
         if len < run_len {
             space.remember(Place { line: place.line + len, ..place }, run_len - len);
         }
-        let map = space.maps.get_mut(&place.map).expect("a free run lies in a map");
+        let map = space.maps.get_mut(&place.map).expect("a free run is in a map");
         let start = map.bytes.as_mut_ptr().wrapping_add(map.skipped + place.line * size_of::<Line>());
-        // The border of a map is a multiple of 2 MiB, so every line of it is aligned.
+        // The boundary of a map is a multiple of 2 MiB, so every line of it is aligned.
         #[expect(clippy::cast_ptr_alignment, reason = "checked in the next line")]
         let start = start.cast::<Line>();
-        assert!(start.is_aligned(), "maps start on a 2 MiB border");
+        assert!(start.is_aligned(), "maps start on a 2 MiB boundary");
         let start = NonNull::new(start).expect("a map does not start at address zero");
         Lines { start, len, home: Some((Arc::clone(self), place)) }
     }
@@ -128,7 +128,7 @@ impl Space {
     fn grow(&mut self, len: usize, huge: HugePages) -> (usize, Place) {
         let wanted = (self.bytes_mapped / MAP_SHARE).min(MAP_BYTES_MAX).max(len * size_of::<Line>());
         let wanted = wanted.next_multiple_of(HUGE_BYTES);
-        // One huge page more, so that the part that is used can start on a border.
+        // One huge page more, so that the part that is used can start on a boundary.
         let bytes = MmapMut::map_anon(wanted + HUGE_BYTES).expect("the system has memory to map");
         let skipped = bytes.as_ptr().align_offset(HUGE_BYTES);
         if huge == HugePages::Ask && !advise_huge(&bytes, skipped, wanted) {
@@ -215,7 +215,7 @@ impl Deref for Lines {
 
     #[inline]
     fn deref(&self) -> &[Line] {
-        // SAFETY: `start` is aligned to 64 (maps start on a 2 MiB border, places count lines) and is followed
+        // SAFETY: `start` is aligned to 64 (maps start on a 2 MiB boundary, places count lines) and is followed
         // by `len` lines of a map that lives as long as this run, because an unmapped map is one whose lines
         // are all free. Mapped bytes are initialised (zero at first) and any bytes are a `Line`. The run is
         // the only owner, so `&self` excludes writers. An empty run is dangling, aligned, of length zero.
@@ -239,7 +239,7 @@ impl Drop for Lines {
     }
 }
 
-/// Where the leaves of one bucket lie.
+/// Where the leaves of one bucket are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Bucket {

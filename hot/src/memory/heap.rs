@@ -1,7 +1,7 @@
-//! Sibling pairs of a full binary tree in a row of lines, and where in the row each lies: the radix shape.
+//! Sibling pairs of a full binary tree in a row of lines, and where in the row each is: the radix shape.
 //!
 //! ```text
-//!   node i has its children 2i and 2i + 1 in one line; node 1 is the root, and lies alone in line 0
+//!   node i has its children 2i and 2i + 1 in one line; node 1 is the root, and is alone in line 0
 //!   breadth first:     line 1: [ 2 , 3 ]   line 2: [ 4 , 5 ]   line 3: [ 6 , 7 ]   line 4: [ 8 , 9 ]  ...
 //!   levels of 2 bits:  [2,3] [4,5] [6,7] | [8,9] [16,17] [18,19] | [10,11] [20,21] [22,23] | ...
 //! ```
@@ -39,7 +39,7 @@ struct Row {
 }
 
 impl Heap {
-    /// A heap of empty nodes with `depth` levels below its root. The root lies `above` levels below that of the
+    /// A heap of empty nodes with `depth` levels below its root. The root is `above` levels below that of the
     /// tree, from which the shape counts; a radix level in which it falls is cut there.
     pub(crate) fn new(pool: &Arc<Pool>, shape: RadixShape, above: u32, depth: u32) -> Self {
         Self { lines: pool.zeroed(1 << depth), depth, rows: rows(shape, above, depth) }
@@ -85,7 +85,7 @@ impl Heap {
         prefetch(&self.lines, self.line_of(node));
     }
 
-    /// Where the children of a node lie.
+    /// Where the children of a node are.
     #[inline]
     fn line_of(&self, node: usize) -> usize {
         match &self.rows {

@@ -11,7 +11,7 @@
 //! given back but fit nobody are an eighth of the slab.
 //!
 //! Invariants:
-//! - `H1`: a bucket's leaves lie in a row, ascending by key hash, in `capacity(len)` lines of the slab.
+//! - `H1`: a bucket's leaves are in a row, ascending by key hash, in `capacity(len)` lines of the slab.
 //! - `H2`: node `2^depth + b` is the canonical hash of bucket `b`; every other node that of its two children:
 //!   empty when both are, the one leaf when there is but one below, else `BLAKE3(left || right)`.
 //! - `H3`: the depth follows from the number of leaves alone, so an adversary who mines keys that share bits
@@ -40,7 +40,7 @@ const HEAP_LEVELS_AHEAD: u32 = 3;
 /// The leaves of a bucket that are asked for in any case, and at most.
 const LEAVES_AHEAD: usize = 4;
 const LEAVES_AHEAD_MAX: usize = 12;
-/// A subtree is copied together when one line in so many is free.
+/// A subtree is copied together when one line in this many is free.
 const FREE_SHARE: usize = 8;
 
 #[derive(Debug)]

@@ -5,10 +5,10 @@
 //!         | 0 text bytes (0 | 1 entry path) (0 | 1 entry [shared] path)   it is not; left, right
 //! entry   = text bytes bytes                               domain, key, value
 //! path    = length, a bit per sibling that is not empty, those siblings
-//! text, bytes = length, then so many bytes;  length, shared = LEB128
+//! text, bytes = length, then this many bytes;  length, shared = LEB128
 //! ```
 //!
-//! `shared` stands where both neighbours are there: so many siblings at the end of the path are those of the
+//! `shared` stands where both neighbours are there: this many siblings at the end of the path are those of the
 //! left one and are left out. As in the ICS23 encoding, every proof has exactly one form.
 
 use crate::hash::EMPTY;

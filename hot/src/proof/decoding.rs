@@ -46,7 +46,7 @@ fn batch(bytes: &[u8]) -> Option<BatchProof> {
     let mut message = Message(bytes);
     let mut entries = Message(message.field(COMPRESSED)?);
     message.end()?;
-    // The steps stand behind the entries that name them.
+    // The steps stand after the entries that name them.
     let (mut rest, mut count) = (entries, 0);
     while rest.field(1).is_some() {
         count += 1;
@@ -133,7 +133,7 @@ struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
-    /// Reads an `InnerOp`: the hash, and 32 bytes before or behind the child.
+    /// Reads an `InnerOp`: the hash, and 32 bytes before or after the child.
     fn read(bytes: &'a [u8]) -> Option<Self> {
         let (head, sibling) = bytes.split_first_chunk()?;
         let sibling = sibling.try_into().ok()?;

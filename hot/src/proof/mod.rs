@@ -93,7 +93,7 @@ impl Witness {
         if hash == root.0 { Ok(key) } else { Err(ProofError::WrongRoot) }
     }
 
-    /// Whether nothing lies beyond the leaf on the given side (1: right) in the subtree at `depth`.
+    /// Whether nothing is beyond the leaf on the given side (1: right) in the subtree at `depth`.
     fn is_outermost(&self, key: &KeyHash, side: usize, depth: usize) -> bool {
         let path = &self.path.siblings;
         path.iter()

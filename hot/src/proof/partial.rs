@@ -20,7 +20,7 @@ struct Part {
 #[derive(Clone, Debug, Default)]
 pub struct PartialTree {
     parts: Vec<Part>,
-    /// Whether a part came that lies in the one before it or does not lie behind it: there is no such tree.
+    /// Whether a part came that is in the one before it or is not after it: there is no such tree.
     is_broken: bool,
 }
 
@@ -30,7 +30,7 @@ impl PartialTree {
         Self::default()
     }
 
-    /// Adds a leaf. Parts come in the order of their key hashes, and none lies in another.
+    /// Adds a leaf. Parts come in the order of their key hashes, and none is in another.
     pub fn push_leaf(&mut self, key: KeyHash, value_hash: &[u8; 32]) {
         self.push(Part { key: key.0, hash: leaf(&key, value_hash), depth: None });
     }
@@ -46,7 +46,7 @@ impl PartialTree {
     }
 
     /// The root of the tree that the parts cover, and the path to each key, or to its neighbours where it is absent.
-    /// `None` for a key that the parts do not show: it, or what is next to it, lies inside a subtree that is only known
+    /// `None` for a key that the parts do not show: it, or what is next to it, is inside a subtree that is only known
     /// by its hash. Of parts that cannot stand side by side in a tree there is neither root nor path: the empty root, and `None`.
     ///
     /// # Cost
@@ -120,7 +120,7 @@ impl Place {
 
 /// A node above two parts at least.
 struct Fork {
-    /// How many of the parts lie on the left.
+    /// How many of the parts are on the left.
     left_len: usize,
     /// The hashes of both sides.
     halves: [Hash; 2],
@@ -155,7 +155,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Goes through the `len` parts from number `from` on, which lie below one node.
+    /// Goes through the `len` parts from number `from` on, which are below one node.
     fn node(&mut self, from: usize, len: usize) {
         if len > 1 {
             let Fork { left_len, halves: [left, right] } = self.forks.next().expect("two parts have a fork");
@@ -176,7 +176,7 @@ impl Walk<'_> {
 }
 
 impl Part {
-    /// Whether `next` lies behind this part and outside of it, as this one outside of `next`.
+    /// Whether `next` is after this part and outside of it, as this one outside of `next`.
     fn is_apart_from(&self, next: &Self) -> bool {
         let depth = self.depth.into_iter().chain(next.depth).min().unwrap_or(256);
         self.key < next.key && crate::hash::common_bits(&self.key, &next.key) < depth.min(256)

@@ -26,7 +26,7 @@ pub struct Neighbour {
 pub enum PathProof {
     /// The key is in the tree.
     Present(Path),
-    /// The key is not in the tree: no leaf lies between these two, nor beyond one that is missing.
+    /// The key is not in the tree: no leaf is between these two, nor beyond one that is missing.
     Absent {
         /// The leaf with the greatest key hash below the key's.
         left: Option<Neighbour>,

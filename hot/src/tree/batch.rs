@@ -4,7 +4,7 @@ use crate::hash::Line;
 use crate::hash::simd::{LANES, Lanes};
 use crate::hash::{Hash, domain_len};
 
-/// A message that is longer than one block: its line holds where it lies instead.
+/// A message that is longer than one block: its line holds where it is instead.
 const LONG: u8 = 0xff;
 /// In place of a value length: the key is deleted.
 const DELETED: u8 = 0xfe;
@@ -13,8 +13,8 @@ const BLOCK: usize = 64;
 
 /// The changes of one block. Of several changes of one key the last one counts.
 ///
-/// Keys and values of up to a block (64 bytes with domain and marker) lie zero-padded in cache lines, so they
-/// are hashed from where they lie; longer ones lie in one shared buffer.
+/// Keys and values of up to a block (64 bytes with domain and marker) are zero-padded in cache lines, so they
+/// are hashed from where they are; longer ones are in one shared buffer.
 ///
 /// # Cost
 /// A change is one copy of its bytes; nothing is hashed before [`HotTree::apply`]. A batch that is cleared

@@ -1,7 +1,7 @@
 //! What a snapshot takes from a tree: the nodes of some rows above the leaves that changed since the one before.
 //!
 //! A row is a depth, counted in key hash bits from the root. Which nodes a row has follows from the leaves alone and
-//! not from how the tree keeps them: a node may lie above the subtrees, in a heap, or inside a bucket.
+//! not from how the tree keeps them: a node may be above the subtrees, in a heap, or inside a bucket.
 //!
 //! The engine gathers a [`DirtyKeys`] from the [`Undo`] of each block and, when a snapshot is due, asks
 //! [`HotTree::changed_nodes`] for what to keep. [`PartialTree`](crate::PartialTree) makes proofs of what was kept.

@@ -22,7 +22,7 @@ use crate::update::dirty_nodes::{DirtyNodes, Heaps};
 use crate::update::pool::WorkerPool;
 use crate::update::worker::{Rec, Worker, WorkerConfig, subtree_of};
 
-/// The most changes of a share, on average: sorted and placed together, they and what says where they are lie in the
+/// The most changes of a share, on average: sorted and placed together, they and what says where they are are in the
 /// second cache.
 const SHARE_LEN_MAX: usize = 4096;
 /// The fewest where threads split a batch: for less than two of these it takes longer to wake another thread.
@@ -204,7 +204,7 @@ impl HotTree {
         &self.pool
     }
 
-    /// The changes that were applied last, hashed, in the order they were given. What is behind them is older.
+    /// The changes that were applied last, hashed, in the order they were given. What is after them is older.
     pub(crate) fn hashed(&self) -> &[Line] {
         &self.scratch.changes
     }
@@ -284,7 +284,7 @@ impl HotTree {
         self.run(scratch, shares)
     }
 
-    /// Applies the changes that lie in the scratch, split into `shares`.
+    /// Applies the changes that are in the scratch, split into `shares`.
     fn run(&mut self, mut scratch: Scratch, shares: usize) -> (Root, Undo) {
         let mut replaced = self.spares.take(shares);
         let config = self.worker_config();

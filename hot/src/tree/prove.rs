@@ -6,7 +6,7 @@ use crate::memory::subtree::Subtree;
 use crate::proof::path::{Neighbour, Path, PathProof, halves, root_of};
 use crate::tree::HotTree;
 
-/// Where a leaf lies.
+/// Where a leaf is.
 #[derive(Clone, Copy)]
 struct Place {
     subtree: usize,

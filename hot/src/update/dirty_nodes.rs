@@ -22,11 +22,11 @@ pub(crate) struct DirtyNodes {
     lists: Vec<Vec<Dirty>>,
 }
 
-/// One heap or several, and what lies below them.
+/// One heap or several, and what is below them.
 pub(crate) trait Heaps {
     fn heap(&self, heap: usize) -> &Heap;
     fn heap_mut(&mut self, heap: usize) -> &mut Heap;
-    /// Whether exactly one leaf lies below a node at the bottom of the heap.
+    /// Whether exactly one leaf is below a node at the bottom of the heap.
     fn is_leaf_below(&self, heap: usize, node: usize) -> bool;
 }
 

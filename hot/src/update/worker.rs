@@ -41,7 +41,7 @@ pub(crate) struct WorkerConfig {
     pub(crate) root_bits: u32,
 }
 
-/// Workers lie side by side and are written all the time: each has its cache lines to itself, with the neighbouring line that
+/// Workers are side by side and are written all the time: each has its cache lines to itself, with the neighbouring line that
 /// some processors fetch along.
 #[derive(Debug, Default)]
 #[repr(align(128))]

@@ -17,8 +17,8 @@ use icecore_segments::step::StepRange;
 use rayon::prelude::*;
 
 use super::shard::{self, keys_max};
-use super::{BITS_AT, FilterBits, FilterSummary, PAYLOAD_LEN, Parallelism, Spool};
-use crate::hash::KeyHash;
+use super::{BITS_AT, BuildParallelism, FilterBits, FilterSummary, PAYLOAD_LEN, Spool};
+use crate::hash::FilterHash;
 
 /// Up to here one buffer holds all hashes: 64 MiB.
 pub const MEMORY_KEYS: u64 = 8 << 20;
@@ -40,9 +40,9 @@ pub struct FilterBuilder<S: Spool> {
     bits: FilterBits,
     keys_max: u64,
     pushed: u64,
-    last: Option<KeyHash>,
+    last: Option<FilterHash>,
     spool: S,
-    parallelism: Parallelism,
+    parallelism: BuildParallelism,
     /// The bucket of a hash is what its top bits say; 0 bits for one bucket.
     bucket_bits: u32,
     /// When a bucket's buffer goes to the spool; never where there is one bucket.
@@ -60,7 +60,7 @@ struct Bucket {
 
 impl<S: Spool> FilterBuilder<S> {
     /// A builder for at most `keys_max` hashes, equal ones counted too unless they follow each other.
-    pub fn new(bits: FilterBits, keys_max: u64, spool: S, parallelism: Parallelism) -> Self {
+    pub fn new(bits: FilterBits, keys_max: u64, spool: S, parallelism: BuildParallelism) -> Self {
         Self::with_memory(bits, keys_max, spool, parallelism, MEMORY_KEYS)
     }
 
@@ -69,7 +69,7 @@ impl<S: Spool> FilterBuilder<S> {
         bits: FilterBits,
         keys_max: u64,
         spool: S,
-        parallelism: Parallelism,
+        parallelism: BuildParallelism,
         memory_keys: u64,
     ) -> Self {
         let one = keys_max <= memory_keys;
@@ -90,7 +90,7 @@ impl<S: Spool> FilterBuilder<S> {
     /// # Errors
     /// [`Error::TooLarge`] when more come than `new` was told of; a failed spool.
     #[inline]
-    pub fn push(&mut self, hash: KeyHash) -> Result<(), Error> {
+    pub fn push(&mut self, hash: FilterHash) -> Result<(), Error> {
         if self.last == Some(hash) {
             return Ok(());
         }
@@ -109,7 +109,7 @@ impl<S: Spool> FilterBuilder<S> {
         Ok(())
     }
 
-    /// Writes the file: header, a page for each shard, border table, footer.
+    /// Writes the file: header, a page for each shard, boundary table, footer.
     ///
     /// `parent` is the content checksum of the `.kv` that holds the keys.
     ///
@@ -126,15 +126,15 @@ impl<S: Spool> FilterBuilder<S> {
         let mut header = Header::new(Kind::ExistenceFilter, domain, steps)?;
         header.params[BITS_AT] = bits.get();
         let frame = FrameWriter::new(sink, &header)?;
-        let mut shards = ShardWriter { frame, bits, parallelism, borders: Vec::new(), keys: 0 };
+        let mut shards = ShardWriter { frame, bits, parallelism, boundaries: Vec::new(), keys: 0 };
         let mut hashes = Vec::new();
         let last = buckets.len() - 1;
         for (number, bucket) in buckets.into_iter().enumerate() {
             let from = hashes.len();
             bucket.load(&mut spool, chunk_keys, &mut hashes)?;
             match parallelism {
-                Parallelism::Off => hashes[from..].sort_unstable(),
-                Parallelism::Rayon => hashes[from..].par_sort_unstable(),
+                BuildParallelism::Off => hashes[from..].sort_unstable(),
+                BuildParallelism::Rayon => hashes[from..].par_sort_unstable(),
             }
             hashes.dedup();
             let done = shards.write(&hashes, number == last)?;
@@ -176,27 +176,27 @@ impl Bucket {
     }
 }
 
-/// The part of a hash that the border table keeps.
-fn border(hash: u64) -> u32 {
+/// The part of a hash that the boundary table keeps.
+fn boundary(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
 
 /// How many of the sorted, distinct `hashes` the next shard takes: as many as fit, less those that would share
-/// their border with the shard after. Only where more than a shard's worth share one border, they do (F4).
+/// their boundary with the shard after. Only where more than a shard's worth share one boundary, they do (F4).
 ///
 /// Looks at one hash more than fits and at no other, so the cut does not depend on how many are there.
 fn cut(hashes: &[u64], bits: FilterBits) -> usize {
     let max = keys_max(bits);
     let Some(&next) = hashes.get(max) else { return hashes.len() };
-    let same = hashes[..max].iter().rev().take_while(|&&hash| border(hash) == border(next)).count();
+    let same = hashes[..max].iter().rev().take_while(|&&hash| boundary(hash) == boundary(next)).count();
     if same == max { max } else { max - same }
 }
 
 struct ShardWriter<W> {
     frame: FrameWriter<W>,
     bits: FilterBits,
-    parallelism: Parallelism,
-    borders: Vec<u32>,
+    parallelism: BuildParallelism,
+    boundaries: Vec<u32>,
     keys: u64,
 }
 
@@ -224,17 +224,17 @@ impl<W: Write> ShardWriter<W> {
     fn write_batch(&mut self, batch: &[&[u64]]) -> Result<(), Error> {
         let bits = self.bits;
         let mut write = |hashes: &[u64], mut page: Box<[u8; PAGE_SIZE]>| {
-            self.borders.push(border(hashes[0]));
+            self.boundaries.push(boundary(hashes[0]));
             self.keys += hashes.len() as u64;
             self.frame.write_page(&mut page[..])
         };
         match self.parallelism {
-            Parallelism::Off => {
+            BuildParallelism::Off => {
                 for hashes in batch {
                     write(hashes, shard::build(hashes, bits))?;
                 }
             }
-            Parallelism::Rayon => {
+            BuildParallelism::Rayon => {
                 let pages: Vec<_> = batch.par_iter().map(|hashes| shard::build(hashes, bits)).collect();
                 for (hashes, page) in batch.iter().zip(pages) {
                     write(hashes, page)?;
@@ -245,8 +245,8 @@ impl<W: Write> ShardWriter<W> {
     }
 
     fn finish(mut self, parent: Checksum) -> Result<(FilterSummary, W), Error> {
-        let shards = self.borders.len() as u64;
-        let table: Vec<u8> = self.borders.iter().flat_map(|border| border.to_le_bytes()).collect();
+        let shards = self.boundaries.len() as u64;
+        let table: Vec<u8> = self.boundaries.iter().flat_map(|boundary| boundary.to_le_bytes()).collect();
         let table_offset = self.frame.position();
         self.frame.write_raw(&table)?;
         let mut payload = [0; PAYLOAD_LEN];
@@ -267,15 +267,20 @@ mod tests {
     use crate::filter::{ExistenceFilter, MemorySpool};
 
     fn mix(i: u64) -> u64 {
-        KeyHash::of(&i.to_le_bytes()).to_u64()
+        FilterHash::of(&i.to_le_bytes()).to_u64()
     }
 
     fn build(hashes: &[u64], memory_keys: u64) -> Vec<u8> {
         let (bits, count) = (FilterBits::Eight, hashes.len() as u64);
-        let mut builder =
-            FilterBuilder::with_memory(bits, count, MemorySpool::default(), Parallelism::Off, memory_keys);
+        let mut builder = FilterBuilder::with_memory(
+            bits,
+            count,
+            MemorySpool::default(),
+            BuildParallelism::Off,
+            memory_keys,
+        );
         for &hash in hashes {
-            builder.push(KeyHash::from_u64(hash)).unwrap();
+            builder.push(FilterHash::from_u64(hash)).unwrap();
         }
         let steps = StepRange::single(Step(0));
         builder.finish(Vec::new(), "storage", steps, Checksum([1; 32])).unwrap().1
@@ -291,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn more_keys_with_one_border_than_fit_a_shard_are_all_found() {
+    fn more_keys_with_one_boundary_than_fit_a_shard_are_all_found() {
         let mut hashes: Vec<u64> = (0..20_000).map(mix).collect();
         hashes.extend((0..7000).map(|i| 0x8000_0001_0000_0000 | (mix(i) >> 32)));
         hashes.extend((0..50).map(|i| 0x8000_0002_0000_0000 | (mix(i) >> 32)));
@@ -300,15 +305,16 @@ mod tests {
         let filter = ExistenceFilter::open(bytes, Checksum([1; 32])).unwrap();
         filter.verify().unwrap();
         for hash in hashes {
-            assert!(filter.may_contain(KeyHash::from_u64(hash)).unwrap(), "{hash:#x}");
+            assert!(filter.may_contain(FilterHash::from_u64(hash)).unwrap(), "{hash:#x}");
         }
     }
 
     #[test]
     fn a_builder_refuses_more_keys_than_it_was_told_of() {
-        let mut builder = FilterBuilder::new(FilterBits::Eight, 1, MemorySpool::default(), Parallelism::Off);
-        builder.push(KeyHash::from_u64(7)).unwrap();
-        builder.push(KeyHash::from_u64(7)).unwrap();
-        assert!(matches!(builder.push(KeyHash::from_u64(8)), Err(Error::TooLarge { len: 2, max: 1, .. })));
+        let mut builder =
+            FilterBuilder::new(FilterBits::Eight, 1, MemorySpool::default(), BuildParallelism::Off);
+        builder.push(FilterHash::from_u64(7)).unwrap();
+        builder.push(FilterHash::from_u64(7)).unwrap();
+        assert!(matches!(builder.push(FilterHash::from_u64(8)), Err(Error::TooLarge { len: 2, max: 1, .. })));
     }
 }

@@ -3,10 +3,10 @@
 //! ```text
 //! hashes of all keys, sorted:  |---- shard 0 ----|---- shard 1 ----|- ... -|-- last --|
 //!                                      |                 |
-//! file:  header | page: fuse filter | page: fuse filter | ... | border table | footer
+//! file:  header | page: fuse filter | page: fuse filter | ... | boundary table | footer
 //! ```
 //!
-//! One page holds one binary fuse filter over consecutive hashes, with its seed and its sizes. The border table, four bytes a
+//! One page holds one binary fuse filter over consecutive hashes, with its seed and its sizes. The boundary table, four bytes a
 //! shard, is loaded when the file is opened; from the hash of a key it gives the shard, so a probe touches one page of the
 //! file. A *maybe* is wrong for one absent key in 256 (8 bits) or 65,536 (16 bits).
 //!
@@ -55,7 +55,7 @@ impl FilterBits {
 
 /// Whether a builder may use other threads. The bytes do not depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Parallelism {
+pub enum BuildParallelism {
     /// Everything on the caller's thread.
     Off,
     /// Shards are built on the current `rayon` pool.

@@ -1,6 +1,6 @@
 //! Reads a `.kvei`: from the hash of a key to *no* or *maybe*.
 //!
-//! Cost of a probe: a guess and a short walk in the border table, one page of the file, three cells of it.
+//! Cost of a probe: a guess and a short walk in the boundary table, one page of the file, three cells of it.
 
 use std::ops::Range;
 
@@ -11,8 +11,8 @@ use icecore_segments::frame::{Frame, Kind, PAGE_SIZE};
 
 use super::shard::{Shard, likely_cells};
 use super::{BITS_AT, FilterBits, FilterSummary, PAYLOAD_LEN};
-use crate::ahead::Ahead;
-use crate::hash::KeyHash;
+use crate::hash::FilterHash;
+use crate::prefetch::PrefetchHint;
 
 /// How far the walk from the guess goes before it gives way to a binary search.
 const WALK_MAX: usize = 16;
@@ -22,13 +22,13 @@ pub struct ExistenceFilter<D> {
     data: D,
     salt: Salt,
     /// The top 32 bits of the first hash of each shard; ascending (F4).
-    borders: Box<[u32]>,
+    boundaries: Box<[u32]>,
     checks: PageChecks,
     summary: FilterSummary,
 }
 
 impl<D: AsRef<[u8]>> ExistenceFilter<D> {
-    /// Opens the filter of the segment whose content checksum is `parent`. Reads header, footer and border table.
+    /// Opens the filter of the segment whose content checksum is `parent`. Reads header, footer and boundary table.
     ///
     /// # Errors
     /// [`Error::Mismatch`] when it describes another segment, [`Error::Corrupt`] and [`Error::Unsupported`] as in `FORMAT.md`.
@@ -45,7 +45,7 @@ impl<D: AsRef<[u8]>> ExistenceFilter<D> {
         }
         let field = |number: usize| u64_at(frame.payload, 8 * number).ok_or(footer(Reason::Length));
         let (keys, shards, table_offset, table_sum) = (field(0)?, field(1)?, field(2)?, field(3)?);
-        // F1: header, shards, border table, footer, and nothing else.
+        // F1: header, shards, boundary table, footer, and nothing else.
         let pages = file.len / PAGE_SIZE as u64;
         let fits = shards < pages && table_offset == (shards + 1) * PAGE_SIZE as u64;
         if !fits || shards + 2 + (4 * shards).div_ceil(PAGE_SIZE as u64) != pages || keys < shards {
@@ -56,12 +56,12 @@ impl<D: AsRef<[u8]>> ExistenceFilter<D> {
         if crc64(table) != table_sum {
             return Err(damaged(Reason::Checksum).into());
         }
-        let borders: Box<[u32]> = (0..shards as usize).filter_map(|i| u32_at(table, 4 * i)).collect();
-        if !borders.is_sorted() {
+        let boundaries: Box<[u32]> = (0..shards as usize).filter_map(|i| u32_at(table, 4 * i)).collect();
+        if !boundaries.is_sorted() {
             return Err(damaged(Reason::Order).into());
         }
         let summary = FilterSummary { file, bits, keys, shards, top_bytes: 4 * shards };
-        Ok(Self { salt, borders, checks: PageChecks::new(shards), summary, data })
+        Ok(Self { salt, boundaries, checks: PageChecks::new(shards), summary, data })
     }
 
     /// Whether the segment may have the key. `false` is certain.
@@ -69,7 +69,7 @@ impl<D: AsRef<[u8]>> ExistenceFilter<D> {
     /// # Errors
     /// [`Error::Corrupt`] when the page is damaged, checked when it is touched for the first time after opening.
     #[inline]
-    pub fn may_contain(&self, hash: KeyHash) -> Result<bool, Error> {
+    pub fn may_contain(&self, hash: FilterHash) -> Result<bool, Error> {
         let shards = self.shards(hash);
         for number in shards {
             let shard = self.shard(number as u64)?;
@@ -86,20 +86,20 @@ impl<D: AsRef<[u8]>> ExistenceFilter<D> {
     /// The lines are the sizes of the shard and, most likely, its three fingerprints, so that nobody waits for the sizes before the
     /// rest is asked for.
     #[inline]
-    pub fn ahead(&self, hash: KeyHash) -> Ahead<4> {
+    pub fn prefetch_hint(&self, hash: FilterHash) -> PrefetchHint<4> {
         let shard = self.shards(hash).start as u64;
         let page = (shard + 1) * PAGE_SIZE as u64;
         if !self.checks.is_checked(shard) {
-            return Ahead::Page(page..page + PAGE_SIZE as u64);
+            return PrefetchHint::Page(page..page + PAGE_SIZE as u64);
         }
         let [first, second, third] = likely_cells(hash.to_u64(), self.summary.bits);
-        Ahead::Lines([0, first, second, third].map(|at| page + at as u64))
+        PrefetchHint::Lines([0, first, second, third].map(|at| page + at as u64))
     }
 
     /// The bytes of the file that [`may_contain`](Self::may_contain) will touch, computed from memory alone: what to fetch ahead.
     ///
     /// One page; more only where more than a page's worth of keys agree in 32 bits of their hash; none in a filter without keys.
-    pub fn page_range(&self, hash: KeyHash) -> Range<u64> {
+    pub fn page_range(&self, hash: FilterHash) -> Range<u64> {
         let shards = self.shards(hash);
         if shards.is_empty() {
             return 0..0;
@@ -136,25 +136,25 @@ impl<D: AsRef<[u8]>> ExistenceFilter<D> {
         Ok(())
     }
 
-    /// The shards that can hold `hash` (F4): the last one whose border is not above it, and those before that share
-    /// its border when the hash has it too.
+    /// The shards that can hold `hash` (F4): the last one whose boundary is not above it, and those before that share
+    /// its boundary when the hash has it too.
     #[inline]
-    fn shards(&self, hash: KeyHash) -> Range<usize> {
-        let borders = &self.borders;
+    fn shards(&self, hash: FilterHash) -> Range<usize> {
+        let boundaries = &self.boundaries;
         let wanted = (hash.to_u64() >> 32) as u32;
-        let mut at = ((u64::from(wanted) * borders.len() as u64) >> 32) as usize;
+        let mut at = ((u64::from(wanted) * boundaries.len() as u64) >> 32) as usize;
         let mut steps = 0;
-        while at > 0 && borders[at] > wanted && steps < WALK_MAX {
+        while at > 0 && boundaries[at] > wanted && steps < WALK_MAX {
             (at, steps) = (at - 1, steps + 1);
         }
-        while at + 1 < borders.len() && borders[at + 1] <= wanted && steps < WALK_MAX {
+        while at + 1 < boundaries.len() && boundaries[at + 1] <= wanted && steps < WALK_MAX {
             (at, steps) = (at + 1, steps + 1);
         }
         if steps == WALK_MAX {
-            at = borders.partition_point(|&border| border <= wanted).saturating_sub(1);
+            at = boundaries.partition_point(|&boundary| boundary <= wanted).saturating_sub(1);
         }
-        let end = borders.len().min(at + 1);
-        while at > 0 && borders[at] == wanted && borders[at - 1] == wanted {
+        let end = boundaries.len().min(at + 1);
+        while at > 0 && boundaries[at] == wanted && boundaries[at - 1] == wanted {
             at -= 1;
         }
         at..end

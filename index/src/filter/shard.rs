@@ -68,7 +68,7 @@ pub(crate) fn build(hashes: &[u64], bits: FilterBits) -> Box<[u8; PAGE_SIZE]> {
 /// The seed that `xorf` tries first, and with which nearly every shard is found.
 const FIRST_SEED: u64 = 0x910A_2DEC_8902_5CC1;
 
-/// Where in its page the fingerprints of a hash lie, if the shard is full and was found with the first seed, as most are: what
+/// Where in its page the fingerprints of a hash are, if the shard is full and was found with the first seed, as most are: what
 /// to ask memory for before the page is looked at.
 #[inline]
 pub(crate) fn likely_cells(hash: u64, bits: FilterBits) -> [usize; 3] {
@@ -104,7 +104,7 @@ impl Iterator for Twisted<'_> {
 
 impl ExactSizeIterator for Twisted<'_> {}
 
-/// What decides where the fingerprints of a hash lie.
+/// What decides where the fingerprints of a hash are.
 #[derive(Clone, Copy)]
 struct Sizes {
     seed: u64,
@@ -151,7 +151,7 @@ impl<'a> Shard<'a> {
         })
     }
 
-    /// Whether the sizes are such that every cell lies inside the page (F3).
+    /// Whether the sizes are such that every cell is inside the page (F3).
     pub(crate) fn is_valid(&self, bits: FilterBits) -> bool {
         let (segment, spread) = (u64::from(self.sizes.segment_len), u64::from(self.sizes.spread));
         let cells = spread + 2 * segment;
@@ -168,7 +168,7 @@ impl<'a> Shard<'a> {
         u64::from(self.keys)
     }
 
-    /// Whether the filter may hold `hash`. `None` when a cell lies outside the page, which no valid shard has.
+    /// Whether the filter may hold `hash`. `None` when a cell is outside the page, which no valid shard has.
     #[inline]
     pub(crate) fn may_contain(&self, hash: u64, bits: FilterBits) -> Option<bool> {
         let (fingerprint, [first, second, third]) = self.sizes.probe(hash ^ twist(self.twist));

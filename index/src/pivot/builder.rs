@@ -25,7 +25,7 @@ pub struct PivotBuilder<W: Write> {
     newest: Newest,
 }
 
-/// The newest place offered: the next must lie behind it.
+/// The newest place offered: the next must be after it.
 struct Newest {
     any: bool,
     key: Vec<u8>,
@@ -62,8 +62,8 @@ impl<W: Write> PivotBuilder<W> {
     /// `parent` is the content checksum of the `.kv`, `pages` the number of its data pages, `entries` of its versions.
     ///
     /// # Errors
-    /// [`Error::OutOfOrder`] when `pages` or `entries` lie before the last place offered; [`Error::TooLarge`] for more entries
-    /// than the pages behind it can have; a failed write.
+    /// [`Error::OutOfOrder`] when `pages` or `entries` are before the last place offered; [`Error::TooLarge`] for more entries
+    /// than the pages after it can have; a failed write.
     pub fn finish(self, parent: Checksum, pages: u64, entries: u64) -> Result<(PivotSummary, W), Error> {
         let newest = &self.newest;
         if newest.any && (pages <= newest.page || entries <= newest.ordinal) || !newest.any && pages > 0 {
@@ -98,7 +98,7 @@ impl<W: Write> PivotSink for PivotBuilder<W> {
     /// Takes the next place.
     ///
     /// # Errors
-    /// [`Error::OutOfOrder`] when it does not lie behind the one before it, or when the first is not the beginning of page
+    /// [`Error::OutOfOrder`] when it is not after the one before it, or when the first is not the beginning of page
     /// 0 (the builder is unchanged); a failed write.
     fn pivot(&mut self, pivot: &Pivot<'_>) -> Result<(), Error> {
         if !self.newest.precedes(pivot) {
@@ -110,7 +110,7 @@ impl<W: Write> PivotSink for PivotBuilder<W> {
         let leaves = &mut self.leaves;
         self.newest.set(pivot);
         if pivot.ordinal == 0 {
-            // Nothing lies before the first entry, so its border is before every key.
+            // Nothing is before the first entry, so its boundary is before every key.
             let separator = Separator { key: &[], before: None };
             return self
                 .chooser
@@ -172,7 +172,7 @@ impl<W: Write> Leaves<W> {
 
     fn push(&mut self, pivot: &Pivot<'_>) -> Result<(), Error> {
         if !self.leaf.push(pivot) {
-            // Up to this pivot, whose page counts where it lies inside.
+            // Up to this pivot, whose page counts where it is inside.
             self.flush(pivot.page - u64::from(pivot.restart == 0))?;
             let fits = self.leaf.push(pivot);
             assert!(fits, "P4: a separator fits an empty leaf");

@@ -91,9 +91,9 @@ pub(super) struct Chooser {
     entries: u64,
     /// Entries not yet paid for by a pivot; negative when pivots were given in advance.
     credit: i64,
-    /// Coarse: the page beginnings behind the newest pivot.
+    /// Coarse: the page beginnings after the newest pivot.
     waiting: Places,
-    /// The number of the window, the best of those that wait and lie in it, and its penalty.
+    /// The number of the window, the best of those that wait and are in it, and its penalty.
     window: u64,
     best: Option<usize>,
     penalty: u64,
@@ -209,7 +209,7 @@ impl Chooser {
         Ok(())
     }
 
-    /// The same, and what lies behind the best become fences too.
+    /// The same, and what is after the best become fences too.
     fn take_waiting(&mut self, out: &mut Out<'_>) -> Result<(), Error> {
         self.take_best(out)?;
         for place in self.waiting.iter() {

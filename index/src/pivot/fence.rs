@@ -1,8 +1,8 @@
-//! Fences: what tells the pages of a span apart, at two bytes for each border between them.
+//! Fences: what tells the pages of a span apart, at two bytes for each boundary between them.
 //!
-//! A fence is the code of a border without the rest: how many bytes it shares with the border before it, and the first that differs.
-//! Going along the fences of a span, a search knows the first bytes of each border, `told` of them, and how many the key
-//! agrees with. As soon as they differ, the key lies on one side for certain; where all that is told agrees, that border is
+//! A fence is the code of a boundary without the rest: how many bytes it shares with the boundary before it, and the first that differs.
+//! Going along the fences of a span, a search knows the first bytes of each boundary, `told` of them, and how many the key
+//! agrees with. As soon as they differ, the key is on one side for certain; where all that is told agrees, that boundary is
 //! open, and the pages on both sides of it are left.
 
 use std::cmp::Ordering;
@@ -11,21 +11,21 @@ use super::node::{SHARED_MAX, code};
 
 pub(super) const FENCE_LEN: usize = 2;
 
-/// What a fence says beside the code: the code is all there is of the border, so that a key with the same lies behind it.
+/// What a fence says beside the code: the code is all there is of the boundary, so that a key with the same is after it.
 const WHOLE: u16 = 0x8000;
 
 /// Spans of more pages than one more than this have no fences: at M in the thousands an index is asked to be small.
 pub(super) const FENCES_MAX: usize = 31;
 
-/// The fence of a border of which `shared` bytes are those of the border before it. `is_certain`: it lies between two keys.
+/// The fence of a boundary of which `shared` bytes are those of the boundary before it. `is_certain`: it is between two keys.
 pub(super) fn fence(key: &[u8], shared: usize, is_certain: bool) -> u16 {
     let whole = if is_certain && key.len() == shared + 1 { WHOLE } else { 0 };
     code(shared, key.get(shared).copied().unwrap_or(0)) | whole
 }
 
-/// How many borders are certain to lie before the key, and how many behind those are open.
+/// How many boundaries are certain to be before the key, and how many after those are open.
 ///
-/// The key lies behind the pivot of the span and agrees with the first `known` bytes of it.
+/// The key is after the pivot of the span and agrees with the first `known` bytes of it.
 pub(super) fn search(fences: &[[u8; FENCE_LEN]], key: &[u8], known: usize) -> (u64, u64) {
     let mut agreed = known.min(SHARED_MAX);
     // One byte more is told of the pivot: that it is smaller than the key's, unless no code could say so.
@@ -35,12 +35,12 @@ pub(super) fn search(fences: &[[u8; FENCE_LEN]], key: &[u8], known: usize) -> (u
         let (shared, byte) = (127 - usize::from(fence >> 8 & 0x7F), fence as u8);
         let is_before = match shared.cmp(&agreed) {
             Ordering::Less => break,
-            // Like the border before it, as far as that is told.
+            // Like the boundary before it, as far as that is told.
             Ordering::Greater => agreed < told,
             Ordering::Equal => match key.get(agreed).map(|wanted| wanted.cmp(&byte)) {
                 Some(Ordering::Less) => break,
                 Some(Ordering::Greater) => true,
-                // A zero may stand for no byte: a border between versions of one key has none.
+                // A zero may stand for no byte: a boundary between versions of one key has none.
                 Some(Ordering::Equal) if byte > 0 || fence & WHOLE != 0 => {
                     agreed = (agreed + 1).min(SHARED_MAX);
                     fence & WHOLE != 0
@@ -64,19 +64,19 @@ mod tests {
 
     use super::*;
 
-    /// Fences of ascending borders behind a pivot.
-    fn fences(pivot: &[u8], borders: &[&[u8]]) -> Vec<[u8; FENCE_LEN]> {
-        let previous = std::iter::once(&pivot).chain(borders);
-        let fence = |(previous, border): (&&[u8], &&[u8])| {
-            fence(border, shared_len(border, previous).min(SHARED_MAX), true).to_le_bytes()
+    /// Fences of ascending boundaries after a pivot.
+    fn fences(pivot: &[u8], boundaries: &[&[u8]]) -> Vec<[u8; FENCE_LEN]> {
+        let previous = std::iter::once(&pivot).chain(boundaries);
+        let fence = |(previous, boundary): (&&[u8], &&[u8])| {
+            fence(boundary, shared_len(boundary, previous).min(SHARED_MAX), true).to_le_bytes()
         };
-        previous.zip(borders).map(fence).collect()
+        previous.zip(boundaries).map(fence).collect()
     }
 
     #[test]
     fn what_is_told_decides_and_the_rest_is_open() {
-        let borders: [&[u8]; 4] = [b"bcx", b"bcz", b"bm", b"d"];
-        let fences = fences(b"a", &borders);
+        let boundaries: [&[u8]; 4] = [b"bcx", b"bcz", b"bm", b"d"];
+        let fences = fences(b"a", &boundaries);
         let search = |key: &[u8]| search(&fences, key, usize::from(key[0] == b'a'));
         assert_eq!(search(b"az"), (0, 0));
         assert_eq!(search(b"ba"), (0, 2), "of bcx a b is told, and of bcz no more");
@@ -115,7 +115,7 @@ mod tests {
                 continue;
             }
             let (before, open) = search(&fences(chosen[0], &chosen[1..]), key, shared_len(chosen[0], key));
-            let right = chosen[1..].iter().filter(|&&border| border <= key).count() as u64;
+            let right = chosen[1..].iter().filter(|&&boundary| boundary <= key).count() as u64;
             assert!((before..=before + open).contains(&right), "{key:?} in {chosen:?}: {before} + {open}");
         }
     }

@@ -8,8 +8,8 @@
 //! .kv pages:      0  0  1  2  ...                                   one pivot for about M entries
 //! ```
 //!
-//! A pivot is a place in the segment (a data page, and a restart inside it) with the border just before it, cut to the
-//! shortest key that still separates. A lookup finds the last pivot whose border is not behind the position it looks for and
+//! A pivot is a place in the segment (a data page, and a restart inside it) with the boundary just before it, cut to the
+//! shortest key that still separates. A lookup finds the last pivot whose boundary is not after the position it looks for and
 //! returns the pages from there to the next pivot. Where every page has a pivot at its beginning, that is one page (P3).
 //!
 //! Invariants: `FORMAT.md`, P1 to P6.

@@ -7,11 +7,11 @@
 //! The separators of a leaf are front-coded: each stores how many bytes it shares with the one before it, and the
 //! rest. The *code* of a separator is that number, inverted, and the first byte that differs. While a search walks along the
 //! codes it knows how many bytes of the key agree with the separator it stands on, and the key's own code at that
-//! point: a separator with a smaller code lies before the key, one with a greater code behind it, and only for an equal one is
+//! point: a separator with a smaller code is before the key, one with a greater code after it, and only for an equal one is
 //! the body looked at. So a search is a scan of two-byte numbers for the first that is not smaller, which processors do
 //! sixteen at a time without a wrong guess, and of the hundreds of bodies it reads two or three.
 //!
-//! Where a pivot has a span of several pages, the borders between them are there with their codes alone, the [fences](super::fence).
+//! Where a pivot has a span of several pages, the boundaries between them are there with their codes alone, the [fences](super::fence).
 //!
 //! Source: front coding after Bayer and Unterauer, *Prefix B-Trees*, 1977; searching by the shared lengths alone after
 //! Ferguson, *Bit-Tree*, 1992, and Lomet, *The evolution of effective B-tree*, 2001.
@@ -35,7 +35,7 @@ pub(super) const LAST_PAGE_AT: usize = 24;
 pub(super) const BLOCK_BASE_AT: usize = 32;
 pub(super) const CODES_AT: usize = 40;
 
-/// Leaf flag: bodies begin with the page of their pivot. Without it a pivot begins the page after the one before, or lies inside it.
+/// Leaf flag: bodies begin with the page of their pivot. Without it a pivot begins the page after the one before, or is inside it.
 pub(super) const COARSE: u16 = 1;
 /// Leaf flag: lengths of bodies take two bytes each.
 pub(super) const WIDE: u16 = 2;
@@ -45,7 +45,7 @@ pub(super) const BEGINS: u8 = 0x80;
 pub(super) const EXTRAS: u8 = 0x40;
 pub(super) const NARROW_LEN_MAX: usize = 0x3F;
 
-/// The extras byte: the border lies between two versions, and the block follows.
+/// The extras byte: the boundary is between two versions, and the block follows.
 pub(super) const EXTRA_BEFORE: u8 = 1;
 /// The extras byte: a run of zeros was left out of the separator; where it was and its length follow.
 pub(super) const EXTRA_ZEROS: u8 = 2;
@@ -60,7 +60,7 @@ static ZEROS: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
 /// So a code has 15 bits, and four are compared at once.
 pub(super) const SHARED_MAX: usize = 126;
 
-/// How many pivots lie between two marks: what a search adds up to find a body.
+/// How many pivots are between two marks: what a search adds up to find a body.
 pub(super) const MARK_EVERY: usize = 16;
 pub(super) const MARK_LEN: usize = 4;
 
@@ -101,7 +101,7 @@ struct Body<'a> {
     page: u64,
     restart: u16,
     before: Option<BlockNumber>,
-    /// Whether there is no byte behind the shared ones, not even the one in the code.
+    /// Whether there is no byte after the shared ones, not even the one in the code.
     empty: bool,
     head: &'a [u8],
     zeros: usize,
@@ -147,7 +147,7 @@ impl<'a> Leaf<'a> {
         self.last_page
     }
 
-    /// The span of the last pivot whose border is not behind `(key, at)`.
+    /// The span of the last pivot whose boundary is not after `(key, at)`.
     ///
     /// `None` when there is none, or the leaf is not what a builder writes.
     #[inline]
@@ -159,7 +159,7 @@ impl<'a> Leaf<'a> {
         }
         let (mut index, mut matched) = (0, 0);
         let known = loop {
-            // Where the key ends, every separator that goes on lies behind it: 0 is not above any byte.
+            // Where the key ends, every separator that goes on is after it: 0 is not above any byte.
             let known = matched.min(SHARED_MAX);
             let wanted = code(known, key.get(known).copied().unwrap_or(0));
             index = first_at_least(self.page, index, self.pivots, wanted).min(self.pivots);
@@ -170,7 +170,7 @@ impl<'a> Leaf<'a> {
                 index = self.behind_versions(index, key, at, wanted)?;
                 break known;
             }
-            let Side::Behind(agrees) = self.compare(index, key, at, known)? else { break known };
+            let Side::After(agrees) = self.compare(index, key, at, known)? else { break known };
             (matched, index) = (agrees, index + 1);
         };
         let (first, restart) = self.place(index.checked_sub(1)?)?;
@@ -190,7 +190,7 @@ impl<'a> Leaf<'a> {
         }
     }
 
-    /// The first pivot from `index` on that lies behind the position, where the borders before it lie between versions of `key`: these
+    /// The first pivot from `index` on that is after the position, where the boundaries before it are between versions of `key`: these
     /// have one code, and a key of a million versions has hundreds of them in a leaf.
     fn behind_versions(&self, index: usize, key: &[u8], at: BlockNumber, code: u16) -> Option<usize> {
         let run = (index..self.pivots).take_while(|&index| self.code(index) == Some(code)).count();
@@ -198,7 +198,7 @@ impl<'a> Leaf<'a> {
         while low < high {
             let middle = usize::midpoint(low, high);
             match self.compare(middle, key, at, key.len())? {
-                Side::Behind(_) => low = middle + 1,
+                Side::After(_) => low = middle + 1,
                 Side::Before => high = middle,
             }
         }
@@ -279,7 +279,7 @@ impl<'a> Leaf<'a> {
         Some((offset, begins))
     }
 
-    /// On which side of the border of a pivot the position lies; the first `known` bytes and the one in the code agree.
+    /// On which side of the boundary of a pivot the position is; the first `known` bytes and the one in the code agree.
     ///
     /// `None` when the leaf is not what a builder writes.
     #[inline]
@@ -288,7 +288,7 @@ impl<'a> Leaf<'a> {
         if flags & EXTRAS != 0 || self.coarse {
             return Some(self.body(index)?.compare(key, at, known));
         }
-        // By far the most: the separator is in one piece and lies between two keys.
+        // By far the most: the separator is in one piece and is between two keys.
         let (offset, _) = self.offset(index)?;
         let from = self.bodies_at + offset;
         let mut tail = self.page.get(from..from + len)?;
@@ -313,7 +313,7 @@ impl<'a> Leaf<'a> {
 
     /// The page of a pivot in a leaf that is not coarse, from how many before it begin one.
     ///
-    /// The first pivot of a leaf lies in its first page, whether it begins it or not.
+    /// The first pivot of a leaf is in its first page, whether it begins it or not.
     #[inline]
     fn fine_page(&self, begins_before: usize, begins: bool) -> Option<u64> {
         let first = self.len(0)?.0 & BEGINS != 0;
@@ -394,26 +394,26 @@ impl<'a> Leaf<'a> {
     }
 }
 
-/// Where a position lies, seen from a border.
+/// Where a position is, seen from a boundary.
 enum Side {
     /// Before it.
     Before,
-    /// At or behind it; the key and the separator agree in so many bytes.
-    Behind(usize),
+    /// At or after it; the key and the separator agree in this many bytes.
+    After(usize),
 }
 
 impl Side {
-    /// The side by the bytes of separator and key behind the first `known`, where they agree; equal keys lie behind.
+    /// The side by the bytes of separator and key after the first `known`, where they agree; equal keys are after.
     #[inline]
     fn of(separator: &[u8], key: &[u8], known: usize) -> Self {
         let equal = shared_len(separator, key);
-        let behind = equal == separator.len() || (equal < key.len() && key[equal] > separator[equal]);
-        if behind { Self::Behind(known + equal) } else { Self::Before }
+        let after = equal == separator.len() || (equal < key.len() && key[equal] > separator[equal]);
+        if after { Self::After(known + equal) } else { Self::Before }
     }
 }
 
 impl Body<'_> {
-    /// On which side of this border the position lies; the first `known` bytes and the one in the code agree.
+    /// On which side of this boundary the position is; the first `known` bytes and the one in the code agree.
     fn compare(&self, key: &[u8], at: BlockNumber, known: usize) -> Side {
         let mut matched = known;
         if !self.empty {
@@ -422,20 +422,20 @@ impl Body<'_> {
             for part in [self.head, &ZEROS[..self.zeros], self.tail] {
                 let Some(rest) = key.get(matched..) else { return Side::Before };
                 match Side::of(part, rest, matched) {
-                    Side::Behind(agrees) if agrees == matched + part.len() => matched = agrees,
+                    Side::After(agrees) if agrees == matched + part.len() => matched = agrees,
                     side => return side,
                 }
             }
         }
         let answered_before = matched == key.len() && self.before.is_some_and(|before| before <= at);
-        if answered_before { Side::Before } else { Side::Behind(matched) }
+        if answered_before { Side::Before } else { Side::After(matched) }
     }
 }
 
 /// The first index from `from` on whose code is not below `wanted`; some number of at least `pivots` where there is none.
 ///
 /// Compares four codes in one subtraction, sixteen without a branch: a code with its top bit set, less `wanted`, keeps the bit
-/// exactly when it is not below, and borrows from no neighbour. What lies behind the last code is compared too, and means
+/// exactly when it is not below, and borrows from no neighbour. What is after the last code is compared too, and means
 /// nothing.
 #[inline]
 fn first_at_least(page: &[u8], from: usize, pivots: usize, wanted: u16) -> usize {

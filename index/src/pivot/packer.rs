@@ -28,9 +28,9 @@ pub(super) struct LeafBuilder {
     /// The fences of the spans that are complete, and whether none of these spans is without.
     fences: Vec<u16>,
     fences_end: bool,
-    /// The fences behind the newest pivot, and the newest border, be it of a pivot or of a fence.
+    /// The fences after the newest pivot, and the newest boundary, be it of a pivot or of a fence.
     pending_fences: Vec<u16>,
-    border: Vec<u8>,
+    boundary: Vec<u8>,
     first_page: u64,
     block_base: Option<BlockNumber>,
     /// Bytes of the pages in the bodies, should the leaf turn out coarse.
@@ -58,19 +58,19 @@ impl LeafBuilder {
         self.pivots.len() == 1
     }
 
-    /// Takes the border before a page that begins behind the newest pivot and before the next.
+    /// Takes the boundary before a page that begins after the newest pivot and before the next.
     pub(super) fn fence(&mut self, separator: &Separator<'_>) {
         let Separator { key, before } = *separator;
-        let shared = shared_len(key, &self.border).min(SHARED_MAX);
+        let shared = shared_len(key, &self.boundary).min(SHARED_MAX);
         self.pending_fences.push(fence(key, shared, before.is_none()));
-        key.clone_into(&mut self.border);
+        key.clone_into(&mut self.boundary);
     }
 
     /// How many fences the span of the newest pivot gets when `next` ends it.
     fn fences_before(&self, next: &Pivot<'_>) -> usize {
         let Some(last) = self.pivots.last() else { return 0 };
         let inner = next.page - u64::from(next.restart == 0) - last.page;
-        // A page whose border was too long to be offered leaves the span without fences, and all spans behind it in the leaf.
+        // A page whose boundary was too long to be offered leaves the span without fences, and all spans after it in the leaf.
         let all = self.pending_fences.len() as u64 == inner && inner <= FENCES_MAX as u64;
         if all && !self.fences_end { inner as usize } else { 0 }
     }
@@ -114,7 +114,7 @@ impl LeafBuilder {
         (self.first_page, self.block_base, self.pages_len) = (first_page, block_base, pages_len);
         (self.coarse, self.wide, self.extras_len) = (coarse, wide, extras_len);
         key.clone_into(&mut self.newest);
-        key.clone_into(&mut self.border);
+        key.clone_into(&mut self.boundary);
         true
     }
 

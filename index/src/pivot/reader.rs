@@ -15,11 +15,11 @@ use icecore_segments::step::BlockNumber;
 use super::node::Leaf;
 use super::top::{Top, ascends};
 use super::{M_AT, PAYLOAD_LEN, PivotSummary};
-use crate::ahead::Ahead;
 use crate::density::Density;
+use crate::prefetch::PrefetchHint;
 
 /// The lines of a leaf that are asked for ahead: its header, and the codes that a search goes through.
-const LINES_AHEAD: usize = 8;
+const LINES_PREFETCHED: usize = 8;
 
 /// The number of a leaf, from [`PivotIndex::leaf`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,11 +80,11 @@ impl<D: AsRef<[u8]>> PivotIndex<D> {
         LeafNumber(self.top.leaf(key, at) as u64)
     }
 
-    /// Where the version of `key` that a reader at block `at` sees lies, if the segment has one: its newest version at or
+    /// Where the version of `key` that a reader at block `at` sees is, if the segment has one: its newest version at or
     /// below `at`. `leaf` is what [`leaf`](Self::leaf) said for the same position.
     ///
     /// There is always a span; a key before the first entry is sent to the first page. It is one page when the
-    /// index has a pivot at the beginning of every page (P3), also where the versions of the key cross a page border. A segment
+    /// index has a pivot at the beginning of every page (P3), also where the versions of the key cross a page boundary. A segment
     /// without pages has no span; this answers page 0 then.
     ///
     /// # Errors
@@ -114,12 +114,12 @@ impl<D: AsRef<[u8]>> PivotIndex<D> {
 
     /// What to ask for before [`locate_in`](Self::locate_in) is called: the first lines of the leaf, which every search scans.
     #[inline]
-    pub fn ahead(&self, leaf: LeafNumber) -> Ahead<LINES_AHEAD> {
+    pub fn prefetch_hint(&self, leaf: LeafNumber) -> PrefetchHint<LINES_PREFETCHED> {
         let page = self.leaf_range(leaf);
         if self.checks.is_checked(leaf.0) {
-            Ahead::Lines(std::array::from_fn(|line| page.start + 64 * line as u64))
+            PrefetchHint::Lines(std::array::from_fn(|line| page.start + 64 * line as u64))
         } else {
-            Ahead::Page(page)
+            PrefetchHint::Page(page)
         }
     }
 
@@ -154,8 +154,8 @@ impl<D: AsRef<[u8]>> PivotIndex<D> {
                 return Err(damaged(number, Reason::Checksum));
             }
             let leaf = Leaf::read(page).ok_or_else(|| damaged(number, Reason::Overrun))?;
-            let border = self.top.separator(number as usize);
-            walk.leaf(&leaf, &border).map_err(|reason| damaged(number, reason))?;
+            let boundary = self.top.separator(number as usize);
+            walk.leaf(&leaf, &boundary).map_err(|reason| damaged(number, reason))?;
         }
         let bytes = self.data.as_ref();
         Frame::parse(bytes, Kind::PivotIndex)?.verify_content(bytes, &mut |_| {})?;
@@ -188,7 +188,7 @@ struct Walk {
 
 impl Walk {
     /// P2: the leaf's pivots ascend, the first of them is what the top says, and the leaf before ended where this one begins.
-    fn leaf(&mut self, leaf: &Leaf<'_>, border: &Separator<'_>) -> Result<(), Reason> {
+    fn leaf(&mut self, leaf: &Leaf<'_>, boundary: &Separator<'_>) -> Result<(), Reason> {
         let (mut in_leaf, mut reason) = (0, Reason::Overrun);
         let read = leaf.for_each(|pivot| {
             let separator = Separator { key: &self.key, before: self.before };
@@ -200,7 +200,7 @@ impl Walk {
                 ascends(&separator, &pivot.separator) && (self.page, self.restart) < place
             };
             let agrees = in_leaf > 0
-                || pivot.separator == *border
+                || pivot.separator == *boundary
                     && (first || self.end == pivot.page + u64::from(pivot.restart > 0));
             if !ordered || !agrees {
                 reason = Reason::Order;

@@ -10,7 +10,7 @@ use icecore_segments::step::BlockNumber;
 
 use super::packer::SEPARATOR_LEN_MAX;
 
-/// Collects the border before each leaf.
+/// Collects the boundary before each leaf.
 #[derive(Default)]
 pub(super) struct TopBuilder {
     bytes: Vec<u8>,
@@ -49,9 +49,9 @@ impl TopBuilder {
 
 /// The separators of all leaves.
 pub(super) struct Top {
-    /// The first eight bytes of each separator as a big-endian number, zeros behind a shorter one.
+    /// The first eight bytes of each separator as a big-endian number, zeros after a shorter one.
     heads: Box<[u64]>,
-    /// Where each separator ends in `keys`, and the block before it, if it lies between two versions.
+    /// Where each separator ends in `keys`, and the block before it, if it is between two versions.
     ends: Box<[(u32, Option<BlockNumber>)]>,
     keys: Box<[u8]>,
 }
@@ -107,14 +107,14 @@ impl Top {
         self.heads.len() as u64 * Self::LEAF_LEN + self.keys.len() as u64
     }
 
-    /// The border before a leaf.
+    /// The boundary before a leaf.
     pub(super) fn separator(&self, leaf: usize) -> Separator<'_> {
         let from = leaf.checked_sub(1).map_or(0, |previous| self.ends[previous].0 as usize);
         let (to, before) = self.ends[leaf];
         Separator { key: &self.keys[from..to as usize], before }
     }
 
-    /// The last leaf whose border is not behind `(key, at)`; 0 where there is none.
+    /// The last leaf whose boundary is not after `(key, at)`; 0 where there is none.
     #[inline]
     pub(super) fn leaf(&self, key: &[u8], at: BlockNumber) -> usize {
         let wanted = head(key);
@@ -135,7 +135,7 @@ impl Top {
     }
 }
 
-/// Whether `after` lies strictly behind `before` in the order of a segment.
+/// Whether `after` is strictly after `before` in the order of a segment.
 pub(super) fn ascends(before: &Separator<'_>, after: &Separator<'_>) -> bool {
     before.key < after.key
         || before.key == after.key
@@ -146,7 +146,7 @@ pub(super) fn ascends(before: &Separator<'_>, after: &Separator<'_>) -> bool {
             }
 }
 
-/// Zeros behind a shorter key keep the order of different heads; equal heads say nothing.
+/// Zeros after a shorter key keep the order of different heads; equal heads say nothing.
 #[inline]
 fn head(key: &[u8]) -> u64 {
     if let Some(bytes) = key.first_chunk() {
@@ -161,7 +161,7 @@ fn head(key: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// The top of leaves that all share one long separator and differ behind it.
+    /// The top of leaves that all share one long separator and differ after it.
     fn shared(len: usize, leaves: u8) -> Vec<u8> {
         let mut top = TopBuilder::default();
         for last in 0..leaves {

@@ -1,4 +1,4 @@
-//! A segment without its bytes: which entries lie in which page and behind which restart, and what it offers to a sink.
+//! A segment without its bytes: which entries are in which page and after which restart, and what it offers to a sink.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -40,13 +40,13 @@ pub(crate) type Entry = (Vec<u8>, u64);
 pub(crate) struct Model {
     /// Key ascending, block descending, none twice.
     pub(crate) entries: Vec<Entry>,
-    /// For each entry its page and the restart it lies behind.
+    /// For each entry its page and the restart it is after.
     pub(crate) places: Vec<(u64, u16)>,
 }
 
 impl Model {
     /// Sorts the entries and lays them out: `page_len` gives the number of entries of the next page, `group_len` of the
-    /// next group behind a restart.
+    /// next group after a restart.
     pub(crate) fn new(
         mut entries: Vec<Entry>,
         mut page_len: impl FnMut() -> usize,

@@ -89,7 +89,7 @@ impl Pivots {
         let after = kept.partition_point(|pivot| {
             Separator { key: &pivot.key, before: pivot.before }.side(key, at) == Ordering::Greater
         });
-        let from = kept[after.checked_sub(1).expect("the first border lies before everything")];
+        let from = kept[after.checked_sub(1).expect("the first boundary is before everything")];
         let last = match kept.get(after) {
             Some(to) if to.restart == 0 => to.page - 1,
             Some(to) => to.page,

@@ -192,7 +192,7 @@ fn run_vmtouch(path: &Path) -> Result<(), Error> {
 ///
 /// That is what makes it safe to make: another process may write the file while it is mapped, which would break the
 /// promise of a `&[u8]` and does not break a volatile read. A file that is truncated while it is mapped
-/// ends the process by a signal (SIGBUS) at the next read behind its end; a measurement can take that.
+/// ends the process by a signal (SIGBUS) at the next read after its end; a measurement can take that.
 ///
 /// Dropping it unmaps the file, which has to happen before the file can be evicted.
 #[derive(Debug)]
@@ -242,14 +242,14 @@ impl Mapping {
         let map = self.map.as_ref().expect("an empty file has no byte to read");
         assert!(offset < map.len(), "offset {offset} of {} bytes", map.len());
         let address = map.as_ptr().wrapping_add(offset);
-        // SAFETY: `address` lies inside the mapping, by the assertion, and the mapping lives as long as `self`.
+        // SAFETY: `address` is inside the mapping, by the assertion, and the mapping lives as long as `self`.
         unsafe { address.read_volatile() }
     }
 
     /// Reads line `line` of 64 bytes, whole, and folds it into one word.
     ///
     /// # Panics
-    /// If the line does not lie in the file as a whole.
+    /// If the line is not in the file as a whole.
     #[inline]
     pub fn line(&self, line: usize) -> u64 {
         let map = self.map.as_ref().expect("an empty file has no line to read");
@@ -259,7 +259,7 @@ impl Mapping {
             reason = "a mapping begins at a page, so each of its lines is aligned"
         )]
         let address = map.as_ptr().wrapping_add(line * 64).cast::<[u64; 8]>();
-        // SAFETY: the 64 bytes at `address` lie inside the mapping, by the assertion. A mapping begins at a page, so a line
+        // SAFETY: the 64 bytes at `address` are inside the mapping, by the assertion. A mapping begins at a page, so a line
         // is aligned to 64. Every value of the bytes is a value of the array.
         let words = unsafe { address.read_volatile() };
         words.into_iter().fold(0, |folded, word| folded ^ word)

@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use icecore::measure::{LoneSegment, SegmentReader, Stage};
 use icecore::storage::Mapping;
-use icecore_index::KeyHash;
+use icecore_index::FilterHash;
 use icecore_segments::step::BlockNumber;
 use serde::Serialize;
 
@@ -302,7 +302,7 @@ fn heat(segment: &LoneSegment, reader: &SegmentReader, queries: &[Query]) -> Res
     touch_pages(filter.data());
     let [_, bt, kvei] = segment.files();
     for query in queries {
-        let maybe = filter.may_contain(KeyHash::of(&query.key));
+        let maybe = filter.may_contain(FilterHash::of(&query.key));
         black_box(maybe.map_err(|source| icecore::Error::File { path: kvei.clone(), source })?);
         let span = index.locate(&query.key, query.at);
         black_box(span.map_err(|source| icecore::Error::File { path: bt.clone(), source })?);

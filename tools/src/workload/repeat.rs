@@ -4,7 +4,7 @@ use std::io::{self, BufRead, Write};
 
 use serde_json::Value;
 
-/// Writes the JSON lines of `input` `times` times. Each round's `block` fields lie above those of the round before, by the
+/// Writes the JSON lines of `input` `times` times. Each round's `block` fields are above those of the round before, by the
 /// distance from the first block to the one after the last; nothing else changes.
 ///
 /// # Cost

@@ -96,7 +96,7 @@ impl StorageEntries {
     /// Prepares a dataset with another number of addresses than [`new`](Self::new) chooses.
     ///
     /// # Panics
-    /// If so many addresses leave the first one less than no slots, or if two addresses are equal.
+    /// If this many addresses leave the first one less than no slots, or if two addresses are equal.
     pub fn with_addresses(entries: u64, addresses: u64) -> Self {
         let counts = slot_counts(entries, addresses);
         let mut random = SplitMix64::new(SEED);

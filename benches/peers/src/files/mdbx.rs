@@ -1,6 +1,6 @@
 //! MDBX as reth opens and fills it: a DUPSORT table, the versions of a key as its sorted duplicates.
 //!
-//! A duplicate is the inverted block and the value, so the first duplicate at or behind an inverted block is the newest version at or
+//! A duplicate is the inverted block and the value, so the first duplicate at or after an inverted block is the newest version at or
 //! below that block: one `MDBX_GET_BOTH_RANGE`. Changes are gathered and sorted before they are written, which reth calls ETL.
 //!
 //! libmdbx has no compaction in place. What its documentation offers for a packed file is `mdbx_dump | mdbx_load -a`: all entries in

@@ -2,7 +2,7 @@
 //!
 //! | phase | what is in memory before a lookup |
 //! |---|---|
-//! | `cold` | of the store's files nothing before the first lookup, which opening has read; then what the lookups before have read. The keys lie far apart |
+//! | `cold` | of the store's files nothing before the first lookup, which opening has read; then what the lookups before have read. The keys are far apart |
 //! | `each` | of the store's files nothing but what opening reads, before each lookup |
 //! | `warm` | everything: all questions were asked before |
 //!

@@ -119,7 +119,7 @@ impl Workload {
             .collect()
     }
 
-    /// The same of keys that lie as far apart in key order as they can, so that hardly two of them share a page of a store.
+    /// The same of keys that are as far apart in key order as they can, so that hardly two of them share a page of a store.
     pub(crate) fn past_apart(&self, repetition: u64, count: usize) -> Vec<Question> {
         let mut random = SplitMix64::new(PAST_SEED ^ mix(repetition));
         self.places_apart(count, &mut random)

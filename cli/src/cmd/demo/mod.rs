@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use icecore::{
-    Archive, Density, DensityRule, Durability, Maintenance, MergeOptions, Observer, OpenOptions, Options,
-    Reader, ReindexRule, Root,
+    Archive, Density, DensityRule, Durability, Maintenance, MergeOptions, OpenOptions, Options,
+    ProgressListener, Reader, ReindexRule, Root,
 };
 use serde_json::{Value, json};
 

@@ -70,7 +70,7 @@ fn shares(times: &[Duration]) -> String {
 /// Reads of this process that had to wait for a disk, as the system counts them.
 fn major_faults() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the program, in parentheses, may hold spaces; behind it the tenth field is meant.
+    // The name of the program, in parentheses, may hold spaces; after it the tenth field is meant.
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(9)?.parse().ok()
 }
 

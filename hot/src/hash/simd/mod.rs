@@ -124,7 +124,7 @@ impl Lanes {
         self.run(lines, Job::Pair, out);
     }
 
-    /// Hashes inner nodes that lie in a row, one output per line.
+    /// Hashes inner nodes that are in a row, one output per line.
     #[inline]
     pub(crate) fn pairs(self, lines: &[Line], out: &mut [Hash]) {
         self.rows(lines, out, Job::Pair);

@@ -1,7 +1,7 @@
 //! 4 lanes with NEON.
 //!
 //! A [`Neon`] exists only where the CPU was asked, as in `x86`, although hardly an aarch64 lacks it. A vector takes
-//! the words of a block as they lie, so big-endian systems hash portably.
+//! the words of a block as they are, so big-endian systems hash portably.
 #![expect(
     unsafe_code,
     reason = "vector loads, and a call into a function compiled for a detected CPU feature"

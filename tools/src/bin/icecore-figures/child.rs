@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, ValueEnum};
-use icecore::{Archive, DensityRule, MergeOptions, Observer, OpenOptions, ReindexRule};
+use icecore::{Archive, DensityRule, MergeOptions, OpenOptions, ProgressListener, ReindexRule};
 use icecore_index::Density;
 use icecore_tools::measure::cpu::{children_cpu_time, process_cpu_time};
 use icecore_tools::measure::peak::{Peak, watch};
@@ -185,7 +185,7 @@ impl Tasks {
     }
 }
 
-impl Observer for Tasks {
+impl ProgressListener for Tasks {
     fn begin(&self, _: &str, _: Option<u64>) {
         self.0.lock().expect("no reporter panics").begun = Some(Instant::now());
     }

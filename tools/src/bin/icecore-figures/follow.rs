@@ -31,7 +31,7 @@ const DOMAIN: &str = "storage";
 const KEY_LEN: usize = 20;
 const VALUE_LEN: usize = 32;
 
-/// Every so many blocks one is followed by the emission of its step.
+/// Every this many blocks one is followed by the emission of its step.
 const BLOCKS_PER_STEP: u64 = 16;
 
 /// How often a reader looks while nothing is new.

@@ -100,7 +100,7 @@ pub(crate) fn run(args: &HotArgs) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The defaults but for so many threads.
+/// The defaults but for this many threads.
 fn options(threads: usize) -> Options {
     let mut options = Options::default();
     options.parallelism =

@@ -103,7 +103,7 @@ impl SnapshotsArgs {
     }
 }
 
-/// The archive of a period, emitting steps of so many blocks at once; nothing else works beside the measurement.
+/// The archive of a period, emitting steps of this many blocks at once; nothing else works beside the measurement.
 fn create(dir: &Path, period: u64, blocks_per_step: u64) -> Result<Archive, icecore::Error> {
     let options = Options::new().domain(DOMAIN).blocks_per_step(blocks_per_step).reorg_window(0);
     let options = options.snapshot_period(NonZeroU64::new(period));

@@ -11,7 +11,7 @@ const TIME_MAX: Duration = Duration::from_secs(20);
 /// How often it is asked whether it is done.
 const POLL: Duration = Duration::from_millis(1);
 
-/// The `icecore` command that lies beside this program.
+/// The `icecore` command that is beside this program.
 pub(crate) fn icecore() -> Option<PathBuf> {
     let here = std::env::current_exe().ok()?;
     let beside = here.parent()?.join("icecore");

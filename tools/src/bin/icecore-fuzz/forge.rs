@@ -36,7 +36,7 @@ pub(crate) struct Framed {
     pub(crate) bytes: Vec<u8>,
     /// The pages with a checksum of their own, the footer not among them.
     pub(crate) sealed: Vec<usize>,
-    /// Where references to large values lie, in pages that are not compressed.
+    /// Where references to large values are, in pages that are not compressed.
     references: Vec<usize>,
     kind: u8,
 }
@@ -55,7 +55,7 @@ impl Framed {
         this
     }
 
-    /// The first run of large values in the file: the pages between the data pages, or behind them, that have no seal.
+    /// The first run of large values in the file: the pages between the data pages, or after them, that have no seal.
     fn run_at(&self) -> usize {
         (1..=self.sealed.len()).find(|number| !self.sealed.contains(number)).unwrap_or(self.sealed.len() + 1)
             * PAGE_SIZE

@@ -1,6 +1,6 @@
-//! Targets over one file of the segment family: its header, its footer, and what lies between.
+//! Targets over one file of the segment family: its header, its footer, and what is between.
 
-use icecore_index::{ExistenceFilter, KeyHash, PivotIndex};
+use icecore_index::{ExistenceFilter, FilterHash, PivotIndex};
 use icecore_segments::checksum::Checksum;
 use icecore_segments::frame::{Frame, Header, Kind, PAGE_SIZE};
 use icecore_segments::span::PageSpan;
@@ -155,14 +155,14 @@ fn read_accessors(sample: &Sample, bytes: &[u8], parent: Checksum) -> Result<(),
                     return Err(format!("lied: a span that there is not: {span:?}"));
                 }
             }
-            let _ = index.ahead(index.leaf(key, 9));
+            let _ = index.prefetch_hint(index.leaf(key, 9));
         }
     }
     if let Ok(filter) = ExistenceFilter::open(bytes, parent) {
         let _ = filter.verify();
         for (_, key) in &sample.keys {
-            let hash = KeyHash::of(key);
-            let _ = (filter.may_contain(hash), filter.page_range(hash), filter.ahead(hash));
+            let hash = FilterHash::of(key);
+            let _ = (filter.may_contain(hash), filter.page_range(hash), filter.prefetch_hint(hash));
         }
     }
     Ok(())

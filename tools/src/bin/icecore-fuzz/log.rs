@@ -1,6 +1,6 @@
 //! The target over the write-ahead log: its files and records, under checksums that hold.
 
-use icecore_index::KeyHash;
+use icecore_index::FilterHash;
 use icecore_segments::checksum::crc64;
 
 use crate::archive::{self, Forgery};
@@ -59,7 +59,7 @@ fn append(tape: &mut Tape<'_>, bytes: &mut Vec<u8>) {
         let root = [tape.byte(); 32];
         let key = [tape.byte(), tape.byte()];
         let domain = tape.byte() % 5;
-        let mixed = KeyHash::of(&key).to_u64() ^ u64::from(domain).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mixed = FilterHash::of(&key).to_u64() ^ u64::from(domain).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let fingerprint = (mixed >> 32) as u32;
         // One change; the checksum of the head is computed with the others.
         let head =

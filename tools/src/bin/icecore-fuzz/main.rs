@@ -74,7 +74,7 @@ const TARGETS: &[Target] = &[
         run: frames::page,
     },
     Target { name: "index", about: "leaves and top of a .bt", run: frames::index },
-    Target { name: "filter", about: "shards and borders of a .kvei", run: frames::filter },
+    Target { name: "filter", about: "shards and boundaries of a .kvei", run: frames::filter },
     Target { name: "manifest", about: "the manifest of an archive", run: archive::manifest },
     Target { name: "log", about: "files and records of the write-ahead log", run: log::log },
     Target { name: "proof", about: "proofs, ICS23 and compact", run: proofs::single },

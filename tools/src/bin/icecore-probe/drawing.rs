@@ -23,7 +23,7 @@ struct Panel {
     height: f64,
 }
 
-/// A logarithmic axis over whole decades; what lies outside is drawn at its end.
+/// A logarithmic axis over whole decades; what is outside is drawn at its end.
 struct Decades {
     first: i32,
     last: i32,

@@ -56,7 +56,7 @@ struct Args {
     /// Of an archive, only this domain.
     #[arg(long)]
     domain: Option<String>,
-    /// Where missing files are built; must lie on a disk. Default: the temporary folder.
+    /// Where missing files are built; must be on a disk. Default: the temporary folder.
     #[arg(long)]
     temp: Option<PathBuf>,
     /// Another seed takes other keys.

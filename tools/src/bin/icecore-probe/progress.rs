@@ -22,7 +22,7 @@ impl Progress {
         })
     }
 
-    /// There are so many measurements more.
+    /// There are this many measurements more.
     pub(crate) fn expect(&self, measurements: usize) {
         self.0.inc_length(measurements as u64);
     }

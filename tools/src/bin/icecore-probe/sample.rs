@@ -27,7 +27,7 @@ pub(crate) fn present(segment: &Segment<Mapping>, count: usize, seed: u64) -> Re
             cursor.advance()?;
         }
         if cursor.entry().is_none() {
-            // Behind the last entry.
+            // After the last entry.
             cursor.seek_last()?;
         }
         queries.extend(stand(&cursor));

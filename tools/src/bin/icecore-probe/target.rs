@@ -1,4 +1,4 @@
-//! Which segments are measured: those of an archive, or single `.kv` files with the accessors that lie beside them.
+//! Which segments are measured: those of an archive, or single `.kv` files with the accessors that are beside them.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

@@ -77,7 +77,7 @@ impl<'r> Campaign<'r> {
         }
     }
 
-    /// Goes from script to script on so many threads until the time is up; with a control, until it is caught.
+    /// Goes from script to script on this many threads until the time is up; with a control, until it is caught.
     pub(crate) fn run(&self, seed: u64, jobs: usize) -> Result<(), Failure> {
         let next = AtomicU64::new(0);
         std::thread::scope(|scope| {

@@ -95,7 +95,7 @@ impl ScriptId {
     }
 }
 
-/// A power loss: after so many events of the trace, and which of its outcomes.
+/// A power loss: after this many events of the trace, and which of its outcomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loss {
     pub(crate) at: usize,

@@ -198,7 +198,7 @@ impl Rig {
         Ok(if verdict.kind == Kind::Good { Verdict { state: verdict.state, ..followed } } else { verdict })
     }
 
-    /// Looks at what a power loss leaves after so many events.
+    /// Looks at what a power loss leaves after this many events.
     pub(crate) fn check_loss(
         &self,
         case: &Case,

@@ -23,10 +23,10 @@ const DOMAIN: &str = "storage";
 /// A domain of one segment, which no merge touches: its pages must not leave memory either.
 const BYSTANDER: &str = "bystander";
 
-/// A step has at most so many entries, so that ingesting needs memory for one step and the tree alone.
+/// A step has at most this many entries, so that ingesting needs memory for one step and the tree alone.
 const STEP_ENTRIES: usize = 1_000_000;
 
-/// At least so many segments are merged.
+/// At least this many segments are merged.
 const STEPS_MIN: usize = 8;
 
 /// How many keys a `multi_get` asks for, and how often.

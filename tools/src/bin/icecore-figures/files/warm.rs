@@ -4,7 +4,7 @@ use std::error::Error;
 use std::hint::black_box;
 use std::time::Instant;
 
-use icecore_index::KeyHash;
+use icecore_index::FilterHash;
 use icecore_tools::measure::baseline::clock_cost;
 use icecore_tools::measure::histogram::Histogram;
 use icecore_tools::measure::lookup::{Mode, Query, measure as lookups};
@@ -31,7 +31,7 @@ fn filter(bench: &mut Bench, files: &Files, queries: &[Query]) -> Result<(), Box
     let reader = files.reference.reader()?;
     let filter = reader.filter()?;
     for place in 0..bench.entries.len() {
-        if !filter.may_contain(KeyHash::of(bench.entries[place].key()))? {
+        if !filter.may_contain(FilterHash::of(bench.entries[place].key()))? {
             return Err("the filter says no for a key that it has".into());
         }
     }
@@ -41,8 +41,8 @@ fn filter(bench: &mut Bench, files: &Files, queries: &[Query]) -> Result<(), Box
         let mut time = Histogram::default();
         for query in queries {
             let start = Instant::now();
-            let hash = KeyHash::of(&query.key);
-            filter.data().ask_ahead(filter.ahead(hash));
+            let hash = FilterHash::of(&query.key);
+            filter.data().prefetch(filter.prefetch_hint(hash));
             black_box(filter.may_contain(hash)?);
             let elapsed = start.elapsed().as_nanos() as u64;
             time.record(elapsed.saturating_sub(clock_ns));
@@ -53,7 +53,7 @@ fn filter(bench: &mut Bench, files: &Files, queries: &[Query]) -> Result<(), Box
     let absent = bench.dataset.absent_keys(0, bench.unknown_keys);
     let mut maybe = 0u64;
     for key in &absent {
-        maybe += u64::from(filter.may_contain(KeyHash::of(key))?);
+        maybe += u64::from(filter.may_contain(FilterHash::of(key))?);
     }
     bench.figures.add("filter: false positives", 100.0 * maybe as f64 / absent.len() as f64);
     Ok(())

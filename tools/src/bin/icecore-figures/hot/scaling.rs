@@ -75,7 +75,7 @@ fn batches(bits: u32, batch_bits: u32, count: u64, threads: usize) -> Pairs {
     Pairs { times }
 }
 
-/// Hashing, and random reads in so many bytes: a thread's worth of it alone, and as much for each of several threads.
+/// Hashing, and random reads in this many bytes: a thread's worth of it alone, and as much for each of several threads.
 /// The second time counts as that of one thread's worth.
 fn machine(options: &Options, bytes: usize, threads: usize) -> [Pairs; 2] {
     const COUNT: usize = 1 << 21;

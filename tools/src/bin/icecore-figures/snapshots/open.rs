@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use icecore::{Archive, Observer, Parallelism};
+use icecore::{Archive, Parallelism, ProgressListener};
 use icecore_tools::measure::cpu::process_cpu_time;
 use serde::Serialize;
 
 use super::{SnapshotsArgs, filled, writing};
 
-/// The keys come in so many blocks, so that building them takes little memory.
+/// The keys come in this many blocks, so that building them takes little memory.
 const BLOCKS: u64 = 16;
 
 /// An archive in segments, its files in memory.
@@ -50,7 +50,7 @@ impl fmt::Display for Figure {
 #[derive(Default)]
 struct Reports(AtomicU64);
 
-impl Observer for Reports {
+impl ProgressListener for Reports {
     fn advance(&self, _: u64) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -78,7 +78,7 @@ fn timed(dir: &Path, keys: u64, height: u64, parallelism: Parallelism) -> Result
     let archive = Archive::open(dir, writing().parallelism(parallelism))?;
     let open_seconds = begun.elapsed().as_secs_f64();
     let reports = Arc::new(Reports::default());
-    archive.report_to(reports.clone());
+    archive.set_progress_listener(reports.clone());
     let (begun, cpu) = (Instant::now(), process_cpu_time());
     archive.begin(height)?.commit()?;
     let tree_seconds = begun.elapsed().as_secs_f64();

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::{DOMAIN, SnapshotsArgs, filled, key};
 
-/// The keys come in so many blocks: the first and the last of them are snapshots.
+/// The keys come in this many blocks: the first and the last of them are snapshots.
 const BLOCKS: u64 = 4;
 
 /// Proofs of one kind from a snapshot are timed so often; a rebuilt one once.

@@ -5,7 +5,7 @@ use std::ops::Range;
 /// Part of the next page of an accessor, or the whole of it. See [`ExistenceFilter::ahead`](crate::ExistenceFilter::ahead) and
 /// [`PivotIndex::ahead`](crate::PivotIndex::ahead).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ahead<const LINES: usize> {
+pub enum PrefetchHint<const LINES: usize> {
     /// The page was read before, so it is most likely in memory: the places of the cache lines that will be needed.
     Lines([u64; LINES]),
     /// The page was not read since the file was opened, so it is most likely on the disk: all of it.
