@@ -118,7 +118,7 @@ fn update_over_knobs(criterion: &mut Criterion, keys: u64, changes: u64) {
     }
     for distance in [0, 2, 8, 32] {
         let mut options = alone();
-        options.prefetch = NonZeroUsize::new(distance).map_or(Prefetch::Off, Prefetch::Ahead);
+        options.prefetch = NonZeroUsize::new(distance).map_or(Prefetch::Off, Prefetch::Distance);
         update(criterion, &format!("prefetch={distance}"), keys, changes, options);
     }
     for (name, huge_pages) in [("off", HugePages::Off), ("ask", HugePages::Ask)] {

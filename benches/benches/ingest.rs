@@ -1,4 +1,4 @@
-//! Blocks into an archive, with a snapshot of the tree every this many of them or none.
+//! Blocks into an archive, with a snapshot of the tree every few of them or none.
 //!
 //! What is timed is a whole step, its emission included, so that each period pays for all its snapshots. What a period costs
 //! beside the others at the same moment, `icecore-figures snapshots` shows.

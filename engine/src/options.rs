@@ -84,7 +84,7 @@ impl Options {
         self
     }
 
-    /// Keeps the nodes of the tree that changed every this many heights: a proof at such a block reads a few of them instead
+    /// Keeps the nodes of the tree that changed every N heights: a proof at such a block reads a few of them instead
     /// of the whole state. `None`, the default, keeps none.
     ///
     /// The first block at or above each multiple of the period is a snapshot, so a period of 1 makes one of every block.
@@ -264,7 +264,7 @@ pub enum Durability {
     /// Each block is synced before its `commit` returns: nothing committed is lost.
     #[default]
     Block,
-    /// One sync for every this many blocks: up to that many of the newest blocks can be lost.
+    /// One sync for every `blocks` blocks: up to that many of the newest can be lost.
     Group {
         /// Blocks per sync, at least 1.
         blocks: u32,

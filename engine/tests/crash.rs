@@ -92,7 +92,7 @@ impl Campaign {
         Self::with(0, steps, open)
     }
 
-    /// With a snapshot every this many blocks.
+    /// The period of snapshots, in blocks.
     fn with(snapshot_period: u64, steps: Vec<Step>, open: OpenOptions) -> Self {
         let start = fresh(options_with(snapshot_period), open);
         let disk = start.kill_clone();

@@ -48,7 +48,7 @@ fn settings() -> Settings {
             }
             Some(("prefetch", distance)) => {
                 let distance = NonZeroUsize::new(distance.parse().expect("a distance"));
-                options.prefetch = distance.map_or(Prefetch::Off, Prefetch::Ahead);
+                options.prefetch = distance.map_or(Prefetch::Off, Prefetch::Distance);
             }
             Some(("huge", state)) => {
                 options.huge_pages = if state == "off" { HugePages::Off } else { HugePages::Ask };

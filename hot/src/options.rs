@@ -131,14 +131,14 @@ pub enum Prefetch {
     /// Every change waits for its own memory.
     Off,
     /// Memory is asked for this many changes ahead.
-    Ahead(NonZeroUsize),
+    Distance(NonZeroUsize),
 }
 
 impl Prefetch {
     pub(crate) fn distance(self) -> usize {
         match self {
             Self::Off => 0,
-            Self::Ahead(distance) => distance.get(),
+            Self::Distance(distance) => distance.get(),
         }
     }
 }
@@ -147,7 +147,7 @@ impl Default for Prefetch {
     /// 8: a change touches some five lines in a row, and about 40 lines on their way are what the memory serves
     /// at once; farther ahead was slower in `examples/updates.rs`.
     fn default() -> Self {
-        Self::Ahead(NonZeroUsize::new(8).unwrap_or(NonZeroUsize::MIN))
+        Self::Distance(NonZeroUsize::new(8).unwrap_or(NonZeroUsize::MIN))
     }
 }
 

@@ -83,6 +83,7 @@ const DRAWERS: &[&str] = &["common", "helper", "helpers", "misc", "types", "util
 /// Words that other words took the place of, as (retired, standard), so that a concept keeps one name. Whole words, in sources and
 /// documents; the changelog speaks of what was.
 const RETIRED: &[(&str, &str)] = &[
+    ("Ahead", "PrefetchHint"),
     ("Changed", "DirtyKeys"),
     ("Core", "Writer"),
     ("Crew", "WorkerPool"),
@@ -91,8 +92,12 @@ const RETIRED: &[(&str, &str)] = &[
     ("Owner", "LeafPreimage"),
     ("StepTable", "StepMemtable"),
     ("Tile", "BucketHasher"),
+    ("advise_fetch", "will_need"),
+    ("ask_ahead", "prefetch"),
+    ("border", "boundary"),
     ("is_in_line", "matches_policy"),
     ("pace", "on_progress"),
+    ("report_to", "set_progress_listener"),
     ("so-and-so", "a number, or nothing"),
 ];
 

@@ -18,7 +18,7 @@ const PROGRESS_EVERY: u64 = 1 << 14;
 
 /// Writes the entries of `inputs` that `keep` says to keep as one segment over `steps`; `None` when none is kept.
 ///
-/// `keep` sees every entry in order, so it may remember what it saw of the same key. `on_progress` hears of every this many
+/// `keep` sees every entry in order, so it may remember what it saw of the same key. `on_progress` is called every few thousand
 /// more entries, and says whether to go on; otherwise what was written is removed and there is no segment.
 pub(crate) fn rewrite<'i>(
     directory: &Directory,

@@ -259,7 +259,7 @@ pub(crate) fn rebuild_filter(
 /// Entries (or keys, or pivots) of a sequential pass between two releases of what was read: about 50 MB of pages.
 pub(crate) const RELEASE_EVERY: u64 = 1 << 20;
 
-/// Hears of every this many entries of a pass; an error of it ends the pass.
+/// Is called with the entries of a pass as it goes; an error of it ends the pass.
 pub(crate) type Progress<'p> = dyn FnMut(u64) -> Result<(), Error> + 'p;
 
 /// Ends a pass of a floor whose caller knows why.

@@ -170,7 +170,7 @@ pub(crate) fn options() -> Options {
     Options::new().domain(DOMAINS[0]).declare(zstd).blocks_per_step(4).reorg_window(2)
 }
 
-/// The same with a snapshot every this many blocks; 0 for none.
+/// The same with a snapshot every `snapshot_period` blocks; 0 for none.
 pub(crate) fn options_with(snapshot_period: u64) -> Options {
     options().snapshot_period(NonZeroU64::new(snapshot_period))
 }

@@ -13,7 +13,7 @@ use super::{Bench, commit, create};
 /// The lengths of steps, and how the figures call them.
 const STEPS: [(u64, &str); 2] = [(1, "steps of one block"), (8, "steps of 8 blocks")];
 
-/// Files are counted every this many blocks.
+/// Blocks between two counts of the files.
 const SAMPLE: u64 = 64;
 
 /// Commits, counts, and waits for what is left to merge.
