@@ -22,7 +22,7 @@ fn every_file_says_what_it_is() {
     let place = Place::new();
     let dir = archive(&place, 4, &forty_blocks());
     let manifest = info(&format!("{dir}/MANIFEST"));
-    assert_eq!(manifest["format_version"], 3);
+    assert_eq!(manifest["format_version"], 4);
     assert_eq!((&manifest["blocks_per_step"], &manifest["reorg_window"]), (&json!(4), &json!(0)));
     assert_eq!(manifest["density"], json!({ "rule": "policy" }));
     let listed = icecore(&["ls", &dir, "--json"]).ok().json_lines();
