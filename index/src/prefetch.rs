@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// Part of the next page of an accessor, or the whole of it. See [`ExistenceFilter::ahead`](crate::ExistenceFilter::ahead) and
-/// [`PivotIndex::ahead`](crate::PivotIndex::ahead).
+/// Part of the next page of an accessor, or the whole of it. See [`ExistenceFilter::prefetch_hint`](crate::ExistenceFilter::prefetch_hint) and
+/// [`PivotIndex::prefetch_hint`](crate::PivotIndex::prefetch_hint).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PrefetchHint<const LINES: usize> {
     /// The page was read before, so it is most likely in memory: the places of the cache lines that will be needed.
