@@ -142,7 +142,7 @@ impl Archive {
 
     /// Has work that starts by itself, which is to build the Merkle tree before the first block, tell `listener` how far it is.
     pub fn set_progress_listener(&self, listener: Arc<dyn ProgressListener>) {
-        self.writer.set_observer(listener);
+        self.writer.set_progress_listener(listener);
     }
 
     /// Whether writes are refused since a write or sync failed that leaves the disk in doubt. Reading goes on; opening the archive

@@ -14,9 +14,9 @@ use icecore_segments::{EncodingRule, Entry, Segment};
 
 use crate::domain::{Domain, DomainId};
 use crate::error::Error;
-use crate::manifest::{FileRecord, SegmentRecord};
+use crate::manifest::{FileRecord, Manifest, SegmentRecord};
 use crate::options::{ArchiveId, Config};
-use crate::read::read_state::{ReadState, by_domain};
+use crate::read::read_state::ReadState;
 use crate::segment::live::LiveSegment;
 use crate::segment::writer::{SegmentOptions, SegmentOutput, rebuild_filter, rebuild_index};
 use crate::stats::{Count, Event};
@@ -153,15 +153,9 @@ impl LoneSegment {
         let segment = LiveSegment::hold(&self.directory, self.record.clone(), &mut |_| {});
         segment.open_all()?;
         let segment = Arc::new(segment);
-        let state = ReadState {
-            segments: Arc::new(by_domain(1, [Arc::clone(&segment)])),
-            tables: Vec::new(),
-            log: None,
-            log_fault: None,
-            first: None,
-            head: None,
-            emitted_head: None,
-        };
+        let config = &self.directory.config;
+        let empty = Manifest::new((**config).clone());
+        let state = ReadState::of_segments(config, &empty, [Arc::clone(&segment)]);
         Ok(SegmentReader { state, segment })
     }
 

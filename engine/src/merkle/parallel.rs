@@ -18,8 +18,8 @@ pub(crate) fn on_threads<R: Send>(
     }
     thread::scope(|scope| {
         let work = &work;
-        let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number))).collect();
-        let mut results = Vec::new();
+        let workers: Vec<_> = (1..threads).map(|number| scope.spawn(move || work(number))).collect();
+        let mut results = work(0)?;
         for worker in workers {
             results.extend(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
         }

@@ -167,7 +167,7 @@ impl Writer {
     }
 
     /// Has work that starts by itself tell `listener` of its progress.
-    pub(crate) fn set_observer(&self, listener: Arc<dyn ProgressListener>) {
+    pub(crate) fn set_progress_listener(&self, listener: Arc<dyn ProgressListener>) {
         self.state.lock().listener = listener;
     }
 
