@@ -187,7 +187,8 @@ impl Failure {
     }
 }
 
-const MEND: &str = "`icecore reindex DIR --rebuild` builds .bt and .kvei files again; any other file must come back from a copy";
+const MEND: &str = "`icecore reindex DIR --rebuild` builds .bt and .kvei files again; any other file must come back from a copy; \
+                    without one, `icecore recover DIR --dry-run` says what a damaged log would cost";
 
 const OUT_OF_RANGE: &str = "ask for a height that the archive holds, or leave --at out for the newest";
 
@@ -203,6 +204,12 @@ fn remedy(error: &Error) -> &'static str {
         Error::NotRising { .. } => "heights rise strictly; `icecore unwind DIR --to N` takes blocks back",
         Error::UnknownDomain { .. } => {
             "domains are declared when the archive is created; --domain chooses one"
+        }
+        Error::Damaged { path, .. } | Error::Missing { path }
+            if path.extension().is_some_and(|kind| kind == "wal") =>
+        {
+            "bring the file back from a copy; without one, `icecore recover DIR --dry-run` says what continuing from the \
+             block before the damage would cost"
         }
         _ => match error.kind() {
             ErrorKind::Corrupt => {

@@ -6,18 +6,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use icecore_hot::Root;
+use icecore_segments::EncodingRule;
 use icecore_segments::step::BlockNumber;
 
 use crate::block::BlockWriter;
 use crate::error::Error;
-use crate::handle::{AsDomain, DomainHandle};
+use crate::handle::{AsDomain, DomainHandle, id_of};
 use crate::maintain::background::{self, Background};
 use crate::maintain::checkpoint::CheckpointReport;
 use crate::maintain::emission::emit_ready;
 use crate::maintain::file_work::merge_all;
 use crate::maintain::merge::MergeOptions;
 use crate::maintain::prune::prune;
-use crate::maintain::reindex::{ReindexPlan, ReindexRule, keep_rule, reindex};
+use crate::maintain::reindex::{ReindexPlan, ReindexRule, keep_encoding, keep_rule, reindex};
 use crate::maintain::unwind::{take_back_incomplete_steps, unwind};
 use crate::options::{DensityRule, Maintenance, OpenOptions, Options};
 use crate::progress::ProgressListener;
@@ -252,6 +253,28 @@ impl Archive {
     /// When this returns the rule survives a power loss.
     pub fn set_density_rule(&self, rule: DensityRule) -> Result<(), Error> {
         keep_rule(&self.writer, rule)
+    }
+
+    /// The rule that chooses the encoding of new segments of `domain`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDomain`].
+    pub fn encoding<D: AsDomain + ?Sized>(&self, domain: &D) -> Result<EncodingRule, Error> {
+        let id = id_of(&self.writer.shared.directory.config, domain)?;
+        Ok(self.writer.lock().manifest().config.domains[id.index()].encoding)
+    }
+
+    /// Makes `rule` the one that chooses the encoding of new segments of `domain`. Writes a manifest and touches no segment: old
+    /// ones keep theirs until a merge writes them again, and no answer changes.
+    ///
+    /// # Durability
+    /// When this returns the rule survives a power loss.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDomain`].
+    pub fn set_encoding<D: AsDomain + ?Sized>(&self, domain: &D, rule: EncodingRule) -> Result<(), Error> {
+        let id = id_of(&self.writer.shared.directory.config, domain)?;
+        keep_encoding(&self.writer, id, rule)
     }
 
     /// Forgets the versions that no block at or above `before` can see. The state at `before` stays whole.

@@ -85,7 +85,8 @@ impl RootRow {
 pub struct Domain {
     /// Its name: ASCII letters, digits, `-` and `_`, not beginning with `_`, at most 32 bytes.
     pub name: String,
-    /// How its pages are encoded.
+    /// How pages of new segments are encoded, as it stood when the archive was opened; see
+    /// [`Archive::encoding`](crate::Archive::encoding) for what is in force.
     pub encoding: EncodingRule,
     /// The length of every key in bytes, 1 to 1024; `None` where keys may have any.
     pub key_len: Option<usize>,
@@ -113,6 +114,11 @@ impl Domain {
     pub fn encoding(mut self, encoding: EncodingRule) -> Self {
         self.encoding = encoding;
         self
+    }
+
+    /// Whether it has the same keys: what may change while an archive exists is left out.
+    pub(crate) fn is_same_keyspace(&self, other: &Self) -> bool {
+        (&self.name, self.key_len) == (&other.name, other.key_len)
     }
 
     /// Checks a key against the declared length.

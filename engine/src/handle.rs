@@ -97,6 +97,17 @@ pub(crate) fn id_of<D: AsDomain + ?Sized>(config: &Arc<Config>, domain: &D) -> R
     }
 }
 
+/// The same keys with the numbers of their domains.
+///
+/// # Errors
+/// As [`id_for_keys`].
+pub(crate) fn known_keys<'k>(
+    config: &Arc<Config>,
+    keys: &[(impl AsDomain, &'k [u8])],
+) -> Result<Vec<(DomainId, &'k [u8])>, Error> {
+    keys.iter().map(|(domain, key)| Ok((id_for_keys(config, domain, [*key])?, *key))).collect()
+}
+
 /// The number of a domain that can have these keys.
 ///
 /// # Errors

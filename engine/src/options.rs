@@ -233,14 +233,21 @@ impl Config {
     /// # Errors
     /// [`Error::Options`] with the first option that differs.
     pub(crate) fn check_same(&self, wanted: &Self) -> Result<(), Error> {
+        let are_same_domains = self.domains.len() == wanted.domains.len()
+            && self.domains.iter().zip(&wanted.domains).all(|(ours, wanted)| ours.is_same_keyspace(wanted));
         let field = match () {
-            () if self.domains != wanted.domains => "domain",
+            () if !are_same_domains => "domain",
             () if self.step_len != wanted.step_len => "blocks_per_step",
             () if self.reorg_window != wanted.reorg_window => "reorg_window",
             () if self.snapshots != wanted.snapshots => "snapshot_period",
             () => return Ok(()),
         };
         Err(Error::Options { field, reason: "the archive that is there was created with another".to_owned() })
+    }
+
+    /// Whether `later` is of the same archive: all but what can be changed after creation is equal.
+    pub(crate) fn is_same_archive(&self, later: &Self) -> bool {
+        self.id == later.id && self.check_same(later).is_ok()
     }
 
     /// The name of a domain.

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use icecore_hot::{BatchProof, Parallelism, Proof, Root};
 use icecore_segments::step::BlockNumber;
 
-use crate::domain::DomainId;
 use crate::error::Error;
-use crate::handle::{AsDomain, id_for_keys, id_of};
+use crate::handle::{AsDomain, id_for_keys, id_of, known_keys};
 use crate::merkle::leaves::ProofCost;
 use crate::merkle::prove::prove;
 use crate::read::entries::Entries;
@@ -101,13 +100,9 @@ impl View {
     ///
     /// # Cost
     /// Each domain is planned by itself.
-    pub fn multi_get_across(&self, keys: &[(impl AsDomain, &[u8])]) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        let config = &self.shared.directory.config;
-        let mut known: Vec<(DomainId, &[u8])> = Vec::with_capacity(keys.len());
-        for (domain, key) in keys {
-            known.push((id_for_keys(config, domain, [*key])?, *key));
-        }
-        self.version.multi_get_across(&known, self.at, self.shared.counters.mine())
+    pub fn multi_get_across<D: AsDomain>(&self, keys: &[(D, &[u8])]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let keys = known_keys(&self.shared.directory.config, keys)?;
+        self.version.multi_get_across(&keys, self.at, self.shared.counters.mine())
     }
 
     /// The keys of a range with their values, in order.
@@ -138,9 +133,7 @@ impl View {
     /// # Errors
     /// [`Error::RootMismatch`] when what was read does not have the recorded root.
     pub fn prove<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<Proof, Error> {
-        let config = &self.shared.directory.config;
-        let name = config.name(id_of(config, domain)?);
-        let (mut batch, _) = self.prove_counted(&[(name, key)], Parallelism::Off)?;
+        let (mut batch, _) = self.prove_counted(&[(domain, key)], Parallelism::Off)?;
         Ok(batch.proofs.pop().expect("one key was asked for"))
     }
 
@@ -152,7 +145,11 @@ impl View {
     ///
     /// # Errors
     /// As [`View::prove`].
-    pub fn prove_batch(&self, keys: &[(&str, &[u8])], parallelism: Parallelism) -> Result<BatchProof, Error> {
+    pub fn prove_batch<D: AsDomain>(
+        &self,
+        keys: &[(D, &[u8])],
+        parallelism: Parallelism,
+    ) -> Result<BatchProof, Error> {
         self.prove_counted(keys, parallelism).map(|(batch, _)| batch)
     }
 
@@ -160,13 +157,14 @@ impl View {
     ///
     /// # Errors
     /// As [`View::prove`].
-    pub fn prove_counted(
+    pub fn prove_counted<D: AsDomain>(
         &self,
-        keys: &[(&str, &[u8])],
+        keys: &[(D, &[u8])],
         parallelism: Parallelism,
     ) -> Result<(BatchProof, ProofCost), Error> {
         let Shared { directory, counters, .. } = &*self.shared;
-        prove(&self.version, &directory.config, counters, self.at, keys, parallelism)
+        let keys = known_keys(&directory.config, keys)?;
+        prove(&self.version, &directory.config, counters, self.at, &keys, parallelism)
     }
 }
 

@@ -5,8 +5,8 @@
 use std::thread;
 
 use icecore::{
-    Archive, Change, Density, DensityRule, Domain, Durability, Entry, Error, ErrorKind, Maintenance,
-    OpenOptions, Options, Scan,
+    Archive, Change, Density, DensityRule, Domain, Durability, Encoding, EncodingRule, Entry, Error,
+    ErrorKind, Maintenance, OpenOptions, Options, Scan,
 };
 
 fn options() -> Options {
@@ -169,6 +169,44 @@ fn the_density_is_chosen_at_creation_and_changed_without_a_reindex() {
     assert_eq!(archive.density_rule(), fixed(64));
     blocks(&archive, 17..33);
     assert_eq!(densities(&archive), [32, 64]);
+}
+
+#[test]
+fn the_encoding_of_a_domain_is_changed_for_segments_to_come() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.ice");
+    let declared = || options().blocks_per_step(16).reorg_window(0);
+    let archive = Archive::create_with(&path, declared(), inline()).unwrap();
+    let follower = icecore::Reader::open(&path).unwrap();
+    let step = |archive: &Archive, first: u64| {
+        for height in first..first + 16 {
+            let mut block = archive.begin(height).unwrap();
+            (0..200u64).for_each(|i| block.put("kv", &key(i), &[7; 100]).unwrap());
+            block.commit().unwrap();
+        }
+        archive.emit().unwrap();
+    };
+    let encodings = |reader: &icecore::Reader| {
+        let segments = reader.segments();
+        let of_kv = segments.iter().filter(|segment| segment.domain == "kv");
+        of_kv.map(|segment| segment.encoding).collect::<Vec<_>>()
+    };
+    archive.set_encoding("kv", EncodingRule::Plain).unwrap();
+    step(&archive, 1);
+    step(&archive, 17);
+    archive.set_encoding("kv", EncodingRule::Zstd).unwrap();
+    let before = encodings(archive.reader());
+    assert!(before.iter().all(|&encoding| encoding == Encoding::Plain), "{before:?}");
+    archive.close().unwrap();
+
+    // A reader goes on, and whoever opens with the options of creation finds the archive and its encoding as they are.
+    follower.refresh().unwrap();
+    let archive = Archive::open_or_create(&path, declared(), inline()).unwrap();
+    assert_eq!(archive.encoding("kv").unwrap(), EncodingRule::Zstd);
+    step(&archive, 33);
+    step(&archive, 49);
+    assert!(encodings(archive.reader()).contains(&Encoding::Zstd), "{:?}", encodings(archive.reader()));
+    assert_eq!(archive.at(20).unwrap().get("kv", &key(3)).unwrap(), Some(vec![7; 100]));
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod plan;
 mod prove;
 mod prune;
 mod query;
+mod recover;
 mod reindex;
 mod root;
 mod scan;
@@ -73,6 +74,8 @@ pub(crate) enum Command {
     Prune(prune::Args),
     /// Forget the blocks above a block
     Unwind(unwind::Args),
+    /// Give up a damaged log from the damage on
+    Recover(recover::Args),
     /// Show the whole of it on blocks made up here
     Demo(demo::Args),
     /// Print completions for a shell
@@ -104,6 +107,7 @@ impl Command {
             Self::Reindex(args) => reindex::run(&args),
             Self::Prune(args) => prune::run(&args),
             Self::Unwind(args) => unwind::run(&args),
+            Self::Recover(args) => recover::run(&args),
             Self::Demo(args) => demo::run(&args),
             Self::Completions(args) => completions::run(&args),
             Self::Man(args) => man::run(&args),

@@ -140,6 +140,38 @@ fn damage_is_code_4_and_names_the_file() {
 }
 
 #[test]
+fn a_damaged_log_is_given_up_only_by_recover_and_its_blocks_come_again() {
+    let place = Place::new();
+    let dir = archive(&place, 1000, &forty_blocks());
+    let before = all_answers(&dir);
+    assert!(icecore(&["recover", &dir]).ok().out.contains("the log is sound"));
+    let log = std::fs::read_dir(place.path("a.ice/wal")).unwrap().map(|entry| entry.unwrap().path());
+    let path = log.max_by_key(|path| path.metadata().unwrap().len()).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let mut damaged = bytes.clone();
+    damaged[bytes.len() / 2] ^= 4;
+    std::fs::write(&path, &damaged).unwrap();
+
+    let again = place.file("again.jsonl", forty_blocks().as_bytes());
+    icecore(&["ingest", &dir, &again, "--format", "jsonl"]).fails(4, "icecore recover DIR --dry-run");
+    let planned = icecore(&["recover", &dir, "--dry-run", "--json"]).ok().json();
+    assert_eq!(std::fs::read(&path).unwrap(), damaged, "a plan writes nothing");
+    assert!(icecore(&["recover", &dir, "--dry-run"]).ok().out.contains("would be given up"));
+    let done = icecore(&["recover", &dir, "--json"]).ok().json();
+    assert_eq!(done, planned);
+    let head = done["recovered"]["head"].as_u64().unwrap();
+    assert!(head < 40, "{done}");
+    assert_eq!(done["recovered"]["dropped"][1], 40, "{done}");
+    for file in done["recovered"]["files"].as_array().unwrap() {
+        assert!(std::fs::exists(file.as_str().unwrap()).unwrap(), "{file}");
+    }
+    icecore(&["verify", &dir]).ok();
+    icecore(&["get", &dir, "k", "--at", &(head + 1).to_string()]).fails(3, "out of range");
+    icecore(&["ingest", &dir, &again, "--format", "jsonl"]).ok();
+    assert_eq!(all_answers(&dir), before);
+}
+
+#[test]
 fn verify_names_the_page_that_a_read_stumbles_over() {
     let place = Place::new();
     let dir = archive(&place, 64, &(forty_blocks() + &crate::driver::line(100, "z", Some("later"))));

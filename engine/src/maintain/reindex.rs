@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use icecore_index::density::{BUDGET_LEVELS, index_len_max};
 use icecore_index::{Density, FilterBits};
+use icecore_segments::EncodingRule;
 use icecore_segments::frame::Kind;
 
+use crate::domain::DomainId;
 use crate::error::Error;
 use crate::maintain::file_work::FileWork;
 use crate::manifest::SegmentRecord;
@@ -62,6 +64,17 @@ pub(crate) fn keep_rule(writer: &Writer, rule: DensityRule) -> Result<(), Error>
         return Ok(());
     }
     guard.publish(VersionEdit::default(), |manifest, _| manifest.rule = rule)
+}
+
+/// Makes `encoding` the one that shapes segments of `domain` from now on. Touches no file but the manifest.
+pub(crate) fn keep_encoding(writer: &Writer, domain: DomainId, encoding: EncodingRule) -> Result<(), Error> {
+    let mut guard = writer.lock();
+    if guard.manifest().config.domains[domain.index()].encoding == encoding {
+        return Ok(());
+    }
+    guard.publish(VersionEdit::default(), |manifest, _| {
+        manifest.config.domains[domain.index()].encoding = encoding;
+    })
 }
 
 pub(crate) fn reindex(

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use icecore_hot::{BatchProof, KeyHash, Parallelism};
 use icecore_segments::step::BlockNumber;
 
+use crate::domain::DomainId;
 use crate::error::Error;
-use crate::handle::id_for_keys;
 use crate::merkle::leaves::{Asked, Paths, ProofCost};
 use crate::merkle::rows::Rows;
 use crate::merkle::state_paths::StateAt;
@@ -28,13 +28,14 @@ pub(crate) fn prove(
     config: &Arc<Config>,
     counters: &Counters,
     at: BlockNumber,
-    keys: &[(&str, &[u8])],
+    keys: &[(DomainId, &[u8])],
     parallelism: Parallelism,
 ) -> Result<(BatchProof, ProofCost), Error> {
-    let asked = keys.iter().map(|&(domain, key)| {
-        Ok(Asked { id: id_for_keys(config, domain, [key])?, domain, key, hash: KeyHash::of(domain, key) })
+    let asked = keys.iter().map(|&(id, key)| {
+        let domain = config.name(id);
+        Asked { id, domain, key, hash: KeyHash::of(domain, key) }
     });
-    let asked: Vec<Asked<'_>> = asked.collect::<Result<_, Error>>()?;
+    let asked: Vec<Asked<'_>> = asked.collect();
     let workers = if keys.len() < PARALLEL_KEYS_MIN { 1 } else { parallelism.threads() };
     let Paths { of_keys: paths, leaves, cost } = match Rows::of(version, config, counters, at, workers)? {
         Some(rows) => rows.paths(&asked)?,

@@ -99,7 +99,7 @@ impl Follower {
             return Ok(false);
         }
         let (manifest, file) = Manifest::open(&*self.directory.storage, &self.directory.path)?;
-        if manifest.config != self.manifest.config {
+        if !self.manifest.config.is_same_archive(&manifest.config) {
             // Another archive took the place of this one.
             return Err(Error::Replaced { path: self.directory.path.clone() });
         }

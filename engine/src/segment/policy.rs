@@ -23,6 +23,8 @@ pub(crate) struct NewSegment {
     pub(crate) domain: DomainId,
     pub(crate) steps: StepRange,
     pub(crate) entries: u64,
+    /// What its domain says of the encoding.
+    pub(crate) declared: EncodingRule,
 }
 
 impl NewSegment {
@@ -35,7 +37,7 @@ impl NewSegment {
         live: impl Iterator<Item = &'s Arc<LiveSegment>>,
         parallelism: BuildParallelism,
     ) -> Result<SegmentOptions, Error> {
-        let &Self { domain, steps, entries } = self;
+        let &Self { domain, steps, entries, declared } = self;
         let head = head_step(config, head);
         let replaced =
             |segment: &LiveSegment| segment.record.domain == domain && steps.overlaps(segment.record.steps);
@@ -54,7 +56,7 @@ impl NewSegment {
             m: choice.m,
             filter_bits: choice.filter_bits,
             parallelism,
-            encoding: match (config.domains[domain.index()].encoding, encoding) {
+            encoding: match (declared, encoding) {
                 // Where the domain leaves it open, fresh segments are searched in place and old ones are made small.
                 (EncodingRule::Auto, EncodingHint::Plain) => EncodingRule::Plain,
                 (declared, _) => declared,

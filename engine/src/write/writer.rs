@@ -178,8 +178,13 @@ impl Writer {
         steps: StepRange,
         entries: u64,
     ) -> Result<SegmentOptions, Error> {
-        let (rule, version) = (self.lock().manifest().rule, self.read_state());
-        let new = NewSegment { domain, steps, entries };
+        let (rule, declared) = {
+            let guard = self.lock();
+            let manifest = guard.manifest();
+            (manifest.rule, manifest.config.domains[domain.index()].encoding)
+        };
+        let version = self.read_state();
+        let new = NewSegment { domain, steps, entries, declared };
         let config = &self.shared.directory.config;
         let parallelism = self.options.file_parallelism();
         new.options(config, rule, version.head, version.all_segments(), parallelism)
