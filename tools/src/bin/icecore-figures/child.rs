@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::follow::{self, Sync};
+use crate::instructions;
 use crate::many::{self, Task};
 
 #[derive(Args)]
@@ -40,6 +41,8 @@ pub(crate) enum Work {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<OsString>,
     },
+    /// Looks up the keys of the counted parts.
+    Lookups { dir: PathBuf },
     /// Commits blocks as it is told on standard input.
     Writer { dir: PathBuf, sync: Sync },
 }
@@ -76,6 +79,7 @@ pub(crate) fn command(work: &Work) -> Result<Command, Box<dyn Error>> {
         Work::Reindex { dir, domain, m } => command.arg("reindex").arg(dir).arg(domain).arg(m.to_string()),
         Work::Task { task, dir } => command.arg("task").arg(value_name(task)).arg(dir),
         Work::Command { command: run } => command.arg("command").arg("--").args(run),
+        Work::Lookups { dir } => command.arg("lookups").arg(dir),
         Work::Writer { dir, sync } => command.arg("writer").arg(dir).arg(value_name(sync)),
     };
     Ok(command)
@@ -102,6 +106,7 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Box<dyn Error>> {
         Work::Task { task, dir } => serde_json::to_string(&task_cost(*task, dir)?)?,
         Work::Command { command } => serde_json::to_string(&command_cost(command)?)?,
         Work::Writer { dir, sync } => return follow::write(dir, *sync),
+        Work::Lookups { dir } => return instructions::look_up(dir),
         Work::Merge { .. } | Work::Reindex { .. } => serde_json::to_string(&rewrite(&args.work)?)?,
     };
     println!("{said}");
@@ -154,7 +159,7 @@ fn rewrite(work: &Work) -> Result<Outcome, Box<dyn Error>> {
             let (plans, peak) = watch(|| archive.reindex(rule, Some(domain), &tasks));
             (plans.map(drop), peak)
         }
-        Work::Task { .. } | Work::Command { .. } | Work::Writer { .. } => {
+        Work::Task { .. } | Work::Command { .. } | Work::Lookups { .. } | Work::Writer { .. } => {
             return Err("this rewrites nothing".into());
         }
     };

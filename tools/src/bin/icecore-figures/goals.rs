@@ -127,6 +127,18 @@ pub(crate) const FILES: &[Goal] = &[
     ("shape, values of 1 MB: accessors", "B/entry", Free),
 ];
 
+/// The figures of `instructions`: counts of a lookup.
+pub(crate) const INSTRUCTIONS: &[Goal] = &[
+    ("warm get of a known key: instructions", "", AtMost(1500.0)),
+    ("warm get of a known key: hash and filter", "", Free),
+    ("warm get of a known key: index", "", Free),
+    ("warm get of a known key: page", "", Free),
+    ("warm get of a known key: all around them", "", Free),
+    ("warm get of an unknown key: instructions", "", AtMost(450.0)),
+    ("warm get of a known key over 8 unmerged segments: instructions", "", Free),
+    ("warm get of an unknown key over 8 unmerged segments: instructions", "", Free),
+];
+
 /// The figures of `hot`; rates are of one thread.
 pub(crate) const HOT: &[Goal] = &[
     ("64-byte hashes", "M/s", Free),
@@ -301,7 +313,7 @@ pub(crate) const GET: &[Goal] = &[
 
 /// All figures, in the order in which they are told. Another subcommand chains its table here.
 fn all() -> impl Iterator<Item = &'static Goal> {
-    FILES.iter().chain(HOT).chain(MANY).chain(FOLLOW).chain(GET)
+    FILES.iter().chain(INSTRUCTIONS).chain(HOT).chain(MANY).chain(FOLLOW).chain(GET)
 }
 
 /// The figure of that name.

@@ -6,6 +6,7 @@ mod follow;
 mod get;
 mod goals;
 mod hot;
+mod instructions;
 mod many;
 mod report;
 mod snapshots;
@@ -21,6 +22,7 @@ use clap::{Parser, Subcommand};
     after_help = "Examples:\n  \
         icecore-figures files --entries 5000000\n  \
         icecore-figures files --entries 50000000 --dir /mnt/disk --json > figures.json\n  \
+        icecore-figures instructions --m 64\n  \
         icecore-figures hot\n  \
         icecore-figures many --files 10000"
 )]
@@ -33,6 +35,8 @@ struct Args {
 enum Command {
     /// The figures of files: faults, times against the disk's baseline, sizes, build, reindex and merge.
     Files(files::FilesArgs),
+    /// The instructions of a warm lookup, by part; needs valgrind.
+    Instructions(instructions::InstructionsArgs),
     /// The figures of the hot layer: updates, memory and proofs, beside what the machine can do of hashing and random reads.
     Hot(hot::HotArgs),
     /// The figures of snapshots: what they cost a writer, what they save a proof, and how fast a large archive opens.
@@ -51,6 +55,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Files(args) => files::run(&args),
+        Command::Instructions(args) => instructions::run(&args),
         Command::Hot(args) => hot::run(&args),
         Command::Snapshots(args) => snapshots::run(&args),
         Command::Many(args) => many::run(&args),
