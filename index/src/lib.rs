@@ -56,7 +56,7 @@ pub mod pivot;
 pub use density::{Choice, Density, DensityPolicy, EncodingHint, SegmentFacts};
 pub use filter::{
     BuildParallelism, ExistenceFilter, FILTER_MEMORY_KEYS, FilterBits, FilterBuilder, FilterSummary,
-    MemorySpool, Spool,
+    MemorySpool, ProbePlan, Spool,
 };
 pub use hash::FilterHash;
 pub use icecore_segments::Error;

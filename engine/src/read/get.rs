@@ -4,8 +4,8 @@
 //! Expected I/O of a cold hit: one page of the filter, one leaf of the index, one page (or one span, fetched at once) of
 //! the `.kv`. A segment without the key costs its filter page.
 //!
-//! Nobody waits twice where waiting once will do: the filters of several segments are asked for together, from the disk when this
-//! process never read their pages and from memory otherwise; so are filter and leaf of a segment that is alone.
+//! Nobody waits twice where waiting once will do: the filters of several segments are prefetched together, from the disk when this
+//! process never read their pages and from memory otherwise; so are filter and leaf of a segment that is alone, from the disk.
 //!
 //! An accessor only speeds a lookup up. Where one is missing or damaged the answer comes from the `.kv` alone, by a binary
 //! search of its pages, and the statistics say so. A `.kv` that is missing or damaged fails the lookups that need it.
@@ -13,7 +13,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use icecore_index::{FilterHash, LeafNumber};
+use icecore_index::{ExistenceFilter, FilterHash, LeafNumber, ProbePlan};
 use icecore_segments::PageBuf;
 use icecore_segments::span::PageSpan;
 use icecore_segments::step::BlockNumber;
@@ -22,8 +22,9 @@ use crate::domain::DomainId;
 use crate::error::Error;
 use crate::memtable::Found;
 use crate::read::read_state::ReadState;
-use crate::segment::live::LiveSegment;
+use crate::segment::live::{LiveSegment, key_head};
 use crate::stats::{Count, Event};
+use crate::storage::Mapping;
 
 thread_local! {
     // Decoding a page needs a buffer; one per thread, so that a lookup allocates nothing but its answer.
@@ -56,48 +57,71 @@ impl ReadState {
             tally.count(Event::Memory);
             return Ok(Some((found, Origin::Memory)));
         }
-        let mut candidates = self
-            .domain(domain)
-            .iter()
-            .rev()
-            .filter(|segment| segment.blocks.0 <= at && segment.spans_key(key));
-        let hash = FilterHash::of(key);
-        loop {
-            let mut group: [Option<&Arc<LiveSegment>>; GROUP] = [None; GROUP];
-            group.iter_mut().zip(&mut candidates).for_each(|(slot, segment)| *slot = Some(segment));
-            match group {
-                [None, ..] => return Ok(None),
-                [Some(alone), None, ..] => {
-                    let leaf = alone.prefetch_filter_and_leaf(key, hash, at);
-                    let found = alone.find(key, hash, at, leaf, tally)?;
-                    return Ok(found.map(|found| (found, Origin::Segment(alone))));
-                }
-                _ => {}
+        let (head, hash) = (key_head(key), FilterHash::of(key));
+        let spans = |segment: &&Arc<LiveSegment>| segment.blocks.0 <= at && segment.spans_key(head);
+        let mut candidates = self.domain(domain).iter().rev().filter(spans);
+        while let Some(first) = candidates.next() {
+            let Some(second) = candidates.next() else {
+                let probe = first.probe(hash);
+                let leaf = probe.as_ref().and_then(|probe| first.fetch_filter_and_leaf(probe, key, at));
+                let found = first.find(probe.as_ref(), hash, leaf, key, at, tally)?;
+                return Ok(found.map(|found| (found, Origin::Segment(first))));
+            };
+            let mut group = [const { None }; GROUP];
+            for (slot, segment) in group.iter_mut().zip([first, second].into_iter().chain(&mut candidates)) {
+                *slot = Some((segment, segment.probe(hash).inspect(Probe::prefetch)));
             }
-            let group = || group.iter().flatten();
-            group().for_each(|segment| segment.prefetch_filter(hash));
-            for segment in group() {
-                if let Some(found) = segment.find(key, hash, at, None, tally)? {
+            for (segment, probe) in group.iter().map_while(Option::as_ref) {
+                if let Some(found) = segment.find(probe.as_ref(), hash, None, key, at, tally)? {
                     return Ok(Some((found, Origin::Segment(segment))));
                 }
             }
         }
+        Ok(None)
+    }
+}
+
+/// A filter, and where in it a hash is to be probed.
+struct Probe<'v> {
+    filter: &'v ExistenceFilter<Mapping>,
+    plan: ProbePlan,
+}
+
+impl Probe<'_> {
+    #[inline]
+    fn prefetch(&self) {
+        self.filter.data().prefetch(self.filter.prefetch_hint(&self.plan));
     }
 }
 
 impl LiveSegment {
     /// The ladder inside one segment that spans the key. `leaf` is that of the position, where it is known.
+    #[inline]
     fn find(
         &self,
-        key: &[u8],
+        probe: Option<&Probe<'_>>,
         hash: FilterHash,
-        at: BlockNumber,
         leaf: Option<LeafNumber>,
+        key: &[u8],
+        at: BlockNumber,
         tally: &impl Count,
     ) -> Result<Option<Found>, Error> {
-        if !self.may_hold(hash, tally)? {
-            return Ok(None);
-        }
+        tally.count(Event::FilterProbe);
+        let may_hold = match probe.and_then(|probe| probe.filter.probe_cells(&probe.plan)) {
+            Some(answer) => answer,
+            None => self.probe_filter(hash)?,
+        };
+        if may_hold { self.search(leaf, key, at, tally) } else { Ok(None) }
+    }
+
+    /// The ladder below the filter.
+    fn search(
+        &self,
+        leaf: Option<LeafNumber>,
+        key: &[u8],
+        at: BlockNumber,
+        tally: &impl Count,
+    ) -> Result<Option<Found>, Error> {
         let span = self.locate_in(leaf, key, at, tally)?;
         tally.count(Event::Page);
         if 1 < span.len() && span.len() <= FETCH_PAGES_MAX {
@@ -111,33 +135,43 @@ impl LiveSegment {
         Ok(found)
     }
 
-    /// Asks for filter and leaf at once, where no other segment is asked and neither need wait for the other.
-    fn prefetch_filter_and_leaf(&self, key: &[u8], hash: FilterHash, at: BlockNumber) -> Option<LeafNumber> {
-        self.prefetch_filter(hash);
+    /// Where to probe the filter. One that cannot be opened is met again, and reported, when it is probed.
+    #[inline]
+    fn probe(&self, hash: FilterHash) -> Option<Probe<'_>> {
+        let filter = self.kvei.get().ok()?.view();
+        Some(Probe { filter, plan: filter.plan(hash) })
+    }
+
+    /// Fetches filter and leaf together where the filter's page was never read: both are most likely on the disk, and waiting for
+    /// one after the other would take twice as long. A filter that is in memory answers before a leaf is worth fetching.
+    #[inline]
+    fn fetch_filter_and_leaf(&self, probe: &Probe<'_>, key: &[u8], at: BlockNumber) -> Option<LeafNumber> {
+        if probe.filter.is_read(&probe.plan) {
+            return None;
+        }
+        probe.prefetch();
         let index = self.bt.get().ok()?.view();
         let leaf = index.leaf(key, at);
         index.data().prefetch(index.prefetch_hint(leaf));
         Some(leaf)
     }
 
-    /// Asks for what [`Self::may_hold`] will touch.
-    fn prefetch_filter(&self, hash: FilterHash) {
-        // One that cannot be opened is met again, and reported, when it is asked.
-        if let Ok(filter) = self.kvei.get() {
-            filter.view().data().prefetch(filter.view().prefetch_hint(hash));
-        }
-    }
-
-    /// Asks the filter. Touches one page. Without a sound filter every key may be there.
+    /// Probes the filter, and counts it. Touches one page.
     pub(crate) fn may_hold(&self, hash: FilterHash, tally: &impl Count) -> Result<bool, Error> {
         tally.count(Event::FilterProbe);
-        let asked = self.kvei.get().and_then(|file| file.view().may_contain(hash).map_err(|e| file.error(e)));
-        match asked {
+        self.probe_filter(hash)
+    }
+
+    /// Probes the filter. Without a sound one every key may be there.
+    fn probe_filter(&self, hash: FilterHash) -> Result<bool, Error> {
+        let answer =
+            self.kvei.get().and_then(|file| file.view().may_contain(hash).map_err(|e| file.error(e)));
+        match answer {
             Err(error) if error.is_cured_by_rebuild() => {
                 self.kvei.report(&error);
                 Ok(true)
             }
-            asked => asked,
+            answer => answer,
         }
     }
 

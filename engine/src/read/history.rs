@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::memtable::Found;
 use crate::read::read_state::ReadState;
 use crate::read::shared::Shared;
-use crate::segment::live::LiveSegment;
+use crate::segment::live::{LiveSegment, key_head};
 use crate::stats::Tally;
 
 /// Versions of a segment that are read at a time.
@@ -72,7 +72,10 @@ impl History {
         let (tally, hash) = (self.shared.counters.mine(), FilterHash::of(&self.key));
         while self.chunk.is_empty() && self.segments > 0 {
             let segment = &self.version.domain(self.domain)[self.segments - 1];
-            if segment.blocks.0 <= at && segment.spans_key(&self.key) && segment.may_hold(hash, tally)? {
+            if segment.blocks.0 <= at
+                && segment.spans_key(key_head(&self.key))
+                && segment.may_hold(hash, tally)?
+            {
                 versions_of(segment, &self.key, at, tally, &mut self.chunk)?;
             }
             if self.chunk.len() < CHUNK_LEN {

@@ -12,7 +12,7 @@ use crate::domain::DomainId;
 use crate::error::Error;
 use crate::read::get::FETCH_PAGES_MAX;
 use crate::read::read_state::ReadState;
-use crate::segment::live::{LiveSegment, OpenFile};
+use crate::segment::live::{LiveSegment, OpenFile, key_head};
 use crate::stats::{Count, Event, Tally};
 use crate::storage::map::ReadaheadBatch;
 
@@ -82,7 +82,7 @@ impl LiveSegment {
         answers: &mut [Option<Vec<u8>>],
         tally: &Tally,
     ) -> Result<(), Error> {
-        let mut asked: Vec<_> = pending.iter().filter(|p| self.spans_key(p.key)).copied().collect();
+        let mut asked: Vec<_> = pending.iter().filter(|p| self.spans_key(key_head(p.key))).copied().collect();
         // Neighbours share pages, and requests in order of offset suit every disk: in the filter that is the order of the
         // hashes, in the other two files that of the keys.
         asked.sort_unstable_by_key(|p| p.hash);

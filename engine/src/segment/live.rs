@@ -318,6 +318,19 @@ pub(crate) struct LiveSegment {
     pub(crate) kv: Arc<LiveFile<Segment<Mapping>>>,
     pub(crate) bt: Arc<LiveFile<PivotIndex<Mapping>>>,
     pub(crate) kvei: Arc<LiveFile<ExistenceFilter<Mapping>>>,
+    /// The heads of the first and the last key, once the `.kv` was opened.
+    key_heads: OnceLock<(u64, u64)>,
+}
+
+/// The first eight bytes of a key as a number that orders like them, zeros after a shorter key.
+#[inline]
+pub(crate) fn key_head(key: &[u8]) -> u64 {
+    if let Some(bytes) = key.first_chunk() {
+        return u64::from_be_bytes(*bytes);
+    }
+    let mut bytes = [0; 8];
+    bytes[..key.len()].copy_from_slice(key);
+    u64::from_be_bytes(bytes)
 }
 
 impl LiveSegment {
@@ -400,7 +413,7 @@ impl LiveSegment {
         kvei: Arc<LiveFile<ExistenceFilter<Mapping>>>,
     ) -> Self {
         let blocks = directory.config.step_len.blocks(record.steps);
-        Self { record, blocks, kv, bt, kvei }
+        Self { record, blocks, kv, bt, kvei, key_heads: OnceLock::new() }
     }
 
     /// What the footer of the `.kv` says.
@@ -419,12 +432,18 @@ impl LiveSegment {
         Ok(value.load().map_err(|e| kv.error(e))?.map(Cow::into_owned))
     }
 
-    /// Whether a key is between the first and the last key, so that the files are worth asking. Where that cannot be known,
-    /// it may: the lookup then says what is wrong.
+    /// Whether a key can be between the first and the last key by its head, so that the files are worth asking. Where that cannot
+    /// be known, it may: the lookup then says what is wrong.
     #[inline]
-    pub(crate) fn spans_key(&self, key: &[u8]) -> bool {
-        self.summary()
-            .map_or(true, |summary| summary.first_key.as_slice() <= key && key <= summary.last_key.as_slice())
+    pub(crate) fn spans_key(&self, head: u64) -> bool {
+        let heads = self.key_heads.get().copied().or_else(|| self.read_key_heads());
+        heads.is_none_or(|(first, last)| first <= head && head <= last)
+    }
+
+    #[cold]
+    fn read_key_heads(&self) -> Option<(u64, u64)> {
+        let summary = self.summary().ok()?;
+        Some(*self.key_heads.get_or_init(|| (key_head(&summary.first_key), key_head(&summary.last_key))))
     }
 
     /// Whether an entry of a pass over several segments of one domain is of this one: their steps do not overlap (E4).

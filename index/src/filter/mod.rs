@@ -21,7 +21,7 @@ mod shard;
 mod spool;
 
 pub use builder::{FilterBuilder, MEMORY_KEYS as FILTER_MEMORY_KEYS};
-pub use reader::ExistenceFilter;
+pub use reader::{ExistenceFilter, ProbePlan};
 pub use spool::{MemorySpool, Spool};
 
 use icecore_segments::frame::FileSummary;
@@ -37,7 +37,7 @@ pub enum FilterBits {
 
 impl FilterBits {
     /// The number of bits.
-    pub fn get(self) -> u8 {
+    pub const fn get(self) -> u8 {
         match self {
             Self::Eight => 8,
             Self::Sixteen => 16,
@@ -48,8 +48,8 @@ impl FilterBits {
         [Self::Eight, Self::Sixteen].into_iter().find(|known| known.get() == bits)
     }
 
-    pub(crate) fn width(self) -> usize {
-        usize::from(self.get() / 8)
+    pub(crate) const fn width(self) -> usize {
+        self.get() as usize / 8
     }
 }
 

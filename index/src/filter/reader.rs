@@ -9,7 +9,7 @@ use icecore_segments::checksum::{Checksum, PageChecks, Salt, crc64, is_sealed};
 use icecore_segments::error::{Corruption, Error, Part, Reason};
 use icecore_segments::frame::{Frame, Kind, PAGE_SIZE};
 
-use super::shard::{Shard, likely_cells};
+use super::shard::{Shard, cell, usual_probe};
 use super::{BITS_AT, FilterBits, FilterSummary, PAYLOAD_LEN};
 use crate::hash::FilterHash;
 use crate::prefetch::PrefetchHint;
@@ -24,7 +24,29 @@ pub struct ExistenceFilter<D> {
     /// The top 32 bits of the first hash of each shard; ascending (F4).
     boundaries: Box<[u32]>,
     checks: PageChecks,
+    /// The shards that were checked and found usual: their cells are all that a probe reads.
+    usual: PageChecks,
     summary: FilterSummary,
+}
+
+/// Where a filter is to be probed for a hash: from [`ExistenceFilter::plan`].
+#[derive(Clone, Copy, Debug)]
+pub struct ProbePlan {
+    hash: FilterHash,
+    /// The shards that can hold the hash, mostly one.
+    shards: (u32, u32),
+    /// Whether the first is the only one and was found usual: then its cells and the fingerprint are all that a probe needs.
+    is_usual: bool,
+    fingerprint: u16,
+    cells: [u16; 3],
+}
+
+impl ProbePlan {
+    /// The first byte of the page of the first shard.
+    #[inline]
+    fn page_at(&self) -> usize {
+        (self.shards.0 as usize + 1) * PAGE_SIZE
+    }
 }
 
 impl<D: AsRef<[u8]>> ExistenceFilter<D> {
@@ -61,51 +83,91 @@ impl<D: AsRef<[u8]>> ExistenceFilter<D> {
             return Err(damaged(Reason::Order).into());
         }
         let summary = FilterSummary { file, bits, keys, shards, top_bytes: 4 * shards };
-        Ok(Self { salt, boundaries, checks: PageChecks::new(shards), summary, data })
+        let (checks, usual) = (PageChecks::new(shards), PageChecks::new(shards));
+        Ok(Self { salt, boundaries, checks, usual, summary, data })
     }
 
     /// Whether the segment may have the key. `false` is certain.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when the page is damaged, checked when it is touched for the first time after opening.
+    /// As [`probe`](Self::probe).
     #[inline]
     pub fn may_contain(&self, hash: FilterHash) -> Result<bool, Error> {
+        self.probe(&self.plan(hash))
+    }
+
+    /// Where to probe for a hash, found in memory alone.
+    #[inline]
+    pub fn plan(&self, hash: FilterHash) -> ProbePlan {
         let shards = self.shards(hash);
-        for number in shards {
-            let shard = self.shard(number as u64)?;
-            let answer = shard.may_contain(hash.to_u64(), self.summary.bits);
-            if answer.ok_or_else(|| damaged(number as u64, Reason::Field))? {
+        let is_usual = shards.1 - shards.0 == 1 && self.usual.is_checked(u64::from(shards.0));
+        let (fingerprint, cells) = usual_probe(hash.to_u64(), self.summary.bits);
+        ProbePlan { hash, shards, is_usual, fingerprint, cells }
+    }
+
+    /// What to prefetch before the filter is probed: the three cells of a usual shard, the sizes of another, and the page of one
+    /// that was not read yet.
+    #[inline]
+    pub fn prefetch_hint(&self, plan: &ProbePlan) -> PrefetchHint<3> {
+        let page = plan.page_at() as u64;
+        if plan.is_usual {
+            PrefetchHint::Lines(plan.cells.map(|at| page + u64::from(at)))
+        } else if self.is_read(plan) {
+            PrefetchHint::Lines([page; 3])
+        } else {
+            PrefetchHint::Page(page..page + PAGE_SIZE as u64)
+        }
+    }
+
+    /// Whether the page that a probe looks at first was read since the file was opened, so that it is most likely in memory.
+    #[inline]
+    pub fn is_read(&self, plan: &ProbePlan) -> bool {
+        plan.is_usual || self.checks.is_checked(u64::from(plan.shards.0))
+    }
+
+    /// What [`probe`](Self::probe) answers, where three cells of a page that was checked before say it, as nearly always; else
+    /// `None`.
+    #[inline]
+    pub fn probe_cells(&self, plan: &ProbePlan) -> Option<bool> {
+        if !plan.is_usual {
+            return None;
+        }
+        let page = self.data.as_ref().get(plan.page_at()..plan.page_at() + PAGE_SIZE)?;
+        let [first, second, third] = plan.cells.map(|at| cell(page, usize::from(at), self.summary.bits));
+        Some(plan.fingerprint == first? ^ second? ^ third?)
+    }
+
+    /// Whether the segment may have the key of the hash that was planned for. `false` is certain. Touches one page.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the page is damaged, checked when it is touched for the first time after opening.
+    #[inline]
+    pub fn probe(&self, plan: &ProbePlan) -> Result<bool, Error> {
+        self.probe_cells(plan).map_or_else(|| self.probe_shards(plan), Ok)
+    }
+
+    #[cold]
+    fn probe_shards(&self, plan: &ProbePlan) -> Result<bool, Error> {
+        for number in u64::from(plan.shards.0)..u64::from(plan.shards.1) {
+            let shard = self.shard(number)?;
+            let answer = shard.may_contain(plan.hash.to_u64(), self.summary.bits);
+            if answer.ok_or_else(|| damaged(number, Reason::Field))? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// What to ask for before [`may_contain`](Self::may_contain) is called, computed from memory alone.
-    ///
-    /// The lines are the sizes of the shard and, most likely, its three fingerprints, so that nobody waits for the sizes before the
-    /// rest is asked for.
-    #[inline]
-    pub fn prefetch_hint(&self, hash: FilterHash) -> PrefetchHint<4> {
-        let shard = self.shards(hash).start as u64;
-        let page = (shard + 1) * PAGE_SIZE as u64;
-        if !self.checks.is_checked(shard) {
-            return PrefetchHint::Page(page..page + PAGE_SIZE as u64);
-        }
-        let [first, second, third] = likely_cells(hash.to_u64(), self.summary.bits);
-        PrefetchHint::Lines([0, first, second, third].map(|at| page + at as u64))
-    }
-
     /// The bytes of the file that [`may_contain`](Self::may_contain) will touch, computed from memory alone: what to fetch ahead.
     ///
     /// One page; more only where more than a page's worth of keys agree in 32 bits of their hash; none in a filter without keys.
     pub fn page_range(&self, hash: FilterHash) -> Range<u64> {
-        let shards = self.shards(hash);
-        if shards.is_empty() {
+        let (first, end) = self.shards(hash);
+        if first == end {
             return 0..0;
         }
         let page = PAGE_SIZE as u64;
-        (shards.start as u64 + 1) * page..(shards.end as u64 + 1) * page
+        (u64::from(first) + 1) * page..(u64::from(end) + 1) * page
     }
 
     /// What the file says of itself.
@@ -136,14 +198,24 @@ impl<D: AsRef<[u8]>> ExistenceFilter<D> {
         Ok(())
     }
 
-    /// The shards that can hold `hash` (F4): the last one whose boundary is not above it, and those before that share
-    /// its boundary when the hash has it too.
+    /// The shards that can hold `hash` (F4), the first and the one after the last: the last shard whose boundary is not above the
+    /// hash, and those before that share its boundary when the hash has it too.
     #[inline]
-    fn shards(&self, hash: FilterHash) -> Range<usize> {
+    fn shards(&self, hash: FilterHash) -> (u32, u32) {
         let boundaries = &self.boundaries;
         let wanted = (hash.to_u64() >> 32) as u32;
-        let mut at = ((u64::from(wanted) * boundaries.len() as u64) >> 32) as usize;
-        let mut steps = 0;
+        // Hashes are spread evenly, so the guess is right or nearly so.
+        let guess = ((u64::from(wanted) * boundaries.len() as u64) >> 32) as usize;
+        match (boundaries.get(guess), boundaries.get(guess + 1)) {
+            (Some(from), Some(to)) if *from < wanted && wanted < *to => (guess as u32, guess as u32 + 1),
+            _ => self.shards_from(guess, wanted),
+        }
+    }
+
+    /// The same, from a guess that is not right for certain.
+    fn shards_from(&self, guess: usize, wanted: u32) -> (u32, u32) {
+        let boundaries = &self.boundaries;
+        let (mut at, mut steps) = (guess, 0);
         while at > 0 && boundaries[at] > wanted && steps < WALK_MAX {
             (at, steps) = (at - 1, steps + 1);
         }
@@ -157,7 +229,7 @@ impl<D: AsRef<[u8]>> ExistenceFilter<D> {
         while at > 0 && boundaries[at] == wanted && boundaries[at - 1] == wanted {
             at -= 1;
         }
-        at..end
+        (at as u32, end as u32)
     }
 
     /// The shard, its page checked if nobody did so before.
@@ -167,7 +239,9 @@ impl<D: AsRef<[u8]>> ExistenceFilter<D> {
         if !self.checks.ensure(number, || self.read_shard(number).is_ok()) {
             self.read_shard(number)?;
         }
-        Shard::read(page).ok_or_else(|| damaged(number, Reason::Length))
+        let shard = Shard::read(page).ok_or_else(|| damaged(number, Reason::Length))?;
+        self.usual.ensure(number, || shard.is_usual(self.summary.bits));
+        Ok(shard)
     }
 
     /// The shard, its page checked now.

@@ -68,15 +68,37 @@ pub(crate) fn build(hashes: &[u64], bits: FilterBits) -> Box<[u8; PAGE_SIZE]> {
 /// The seed that `xorf` tries first, and with which nearly every shard is found.
 const FIRST_SEED: u64 = 0x910A_2DEC_8902_5CC1;
 
-/// Where in its page the fingerprints of a hash are, if the shard is full and was found with the first seed, as most are: what
-/// to ask memory for before the page is looked at.
-#[inline]
-pub(crate) fn likely_cells(hash: u64, bits: FilterBits) -> [usize; 3] {
+/// The sizes of a usual shard: one that is full and was found with the first seed, as most are.
+const fn usual(bits: FilterBits) -> Sizes {
     let segment_len = 256;
     let segments = (CELLS_LEN_MAX / bits.width()) as u32 / segment_len;
-    let sizes = Sizes { seed: FIRST_SEED, segment_len, spread: segment_len * (segments - 2) };
-    let (_, cells) = sizes.probe(hash);
-    cells.map(|cell| CELLS_AT + cell * bits.width())
+    Sizes { seed: FIRST_SEED, segment_len, spread: segment_len * (segments - 2) }
+}
+
+/// The fingerprint of a hash in a usual shard, and where in the page its three cells are: a probe then needs nothing else of the
+/// page, so the three are read at once.
+#[inline]
+pub(crate) fn usual_probe(hash: u64, bits: FilterBits) -> (u16, [u16; 3]) {
+    let (fingerprint, cells) = usual(bits).probe(hash);
+    (fingerprint_of(fingerprint, bits), cells.map(|cell| (CELLS_AT + cell * bits.width()) as u16))
+}
+
+/// The bits of a fingerprint that a cell has.
+#[inline]
+const fn fingerprint_of(fingerprint: u64, bits: FilterBits) -> u16 {
+    match bits {
+        FilterBits::Eight => fingerprint as u8 as u16,
+        FilterBits::Sixteen => fingerprint as u16,
+    }
+}
+
+/// The fingerprint in the cell at `at`; `None` outside of `bytes`.
+#[inline]
+pub(crate) fn cell(bytes: &[u8], at: usize, bits: FilterBits) -> Option<u16> {
+    match bits {
+        FilterBits::Eight => bytes.get(at).copied().map(u16::from),
+        FilterBits::Sixteen => u16_at(bytes, at),
+    }
 }
 
 /// What the hashes are combined with on the `number`-th try; nothing on the first.
@@ -105,7 +127,7 @@ impl Iterator for Twisted<'_> {
 impl ExactSizeIterator for Twisted<'_> {}
 
 /// What decides where the fingerprints of a hash are.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Sizes {
     seed: u64,
     segment_len: u32,
@@ -163,6 +185,11 @@ impl<'a> Shard<'a> {
             && self.twist < TWISTS
     }
 
+    /// Whether [`usual_probe`] answers for it.
+    pub(crate) fn is_usual(&self, bits: FilterBits) -> bool {
+        self.sizes == usual(bits) && self.twist == 0
+    }
+
     /// The number of keys it was built from.
     pub(crate) fn keys(&self) -> u64 {
         u64::from(self.keys)
@@ -172,16 +199,8 @@ impl<'a> Shard<'a> {
     #[inline]
     pub(crate) fn may_contain(&self, hash: u64, bits: FilterBits) -> Option<bool> {
         let (fingerprint, [first, second, third]) = self.sizes.probe(hash ^ twist(self.twist));
-        Some(match bits {
-            FilterBits::Eight => {
-                let cell = |at: usize| self.cells.get(at).copied();
-                fingerprint as u8 == cell(first)? ^ cell(second)? ^ cell(third)?
-            }
-            FilterBits::Sixteen => {
-                let cell = |at: usize| u16_at(self.cells, 2 * at);
-                fingerprint as u16 == cell(first)? ^ cell(second)? ^ cell(third)?
-            }
-        })
+        let cell = |number: usize| cell(self.cells, number * bits.width(), bits);
+        Some(fingerprint_of(fingerprint, bits) == cell(first)? ^ cell(second)? ^ cell(third)?)
     }
 }
 
@@ -247,16 +266,21 @@ mod tests {
     }
 
     #[test]
-    fn most_full_shards_have_their_fingerprints_where_they_are_likely_to_be() {
+    fn most_full_shards_are_usual_and_those_answer_by_their_cells_alone() {
         for bits in [FilterBits::Eight, FilterBits::Sixteen] {
             let count = keys_max(bits);
-            let first_seed = (0..100).filter(|i| {
+            let usual = (0..100).filter(|i| {
                 let keys: Vec<u64> = (0..count as u64).map(|key| mix(key, 1000 * i)).collect();
                 let page = build(&keys, bits);
-                let (_, cells) = Shard::read(&page[..]).unwrap().sizes.probe(keys[0]);
-                likely_cells(keys[0], bits) == cells.map(|cell| CELLS_AT + cell * bits.width())
+                let shard = Shard::read(&page[..]).unwrap();
+                for hash in (0..5000).map(|key| mix(key, 1000 * i)).filter(|_| shard.is_usual(bits)) {
+                    let (fingerprint, cells) = usual_probe(hash, bits);
+                    let [a, b, c] = cells.map(|at| cell(&page[..], usize::from(at), bits).unwrap());
+                    assert_eq!(Some(fingerprint == a ^ b ^ c), shard.may_contain(hash, bits));
+                }
+                shard.is_usual(bits)
             });
-            assert!(first_seed.count() > 80, "{bits:?}");
+            assert!(usual.count() > 80, "{bits:?}");
         }
     }
 

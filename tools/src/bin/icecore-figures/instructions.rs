@@ -16,8 +16,8 @@ use icecore::measure::{LoneSegment, SegmentReader};
 use icecore::storage::Storage;
 use icecore::storage::os::OsStorage;
 use icecore::{
-    Archive, Density, DensityRule, Durability, Encoding, EncodingRule, Maintenance, OpenOptions, Options,
-    Reader, View,
+    Archive, Density, DensityRule, DomainHandle, Durability, Encoding, EncodingRule, Maintenance,
+    OpenOptions, Options, Reader, View,
 };
 use icecore_index::FilterHash;
 use icecore_segments::PageBuf;
@@ -194,12 +194,13 @@ pub(crate) fn look_up(folder: &Path) -> Result<(), Box<dyn Error>> {
         (ONE, counted_known as Counted, counted_unknown as Counted),
         (MANY, counted_known_of_many, counted_unknown_of_many),
     ] {
-        let view = Reader::open(folder.join(name))?.latest()?;
+        let reader = Reader::open(folder.join(name))?;
+        let (view, domain) = (reader.latest()?, reader.domain(DOMAIN)?);
         // Whatever the first touch of a page costs is left out.
-        found(&view, &known)?;
-        found(&view, &unknown)?;
-        check(count_known(&view, &known)?, known.len())?;
-        check(count_unknown(&view, &unknown)?, 0)?;
+        found(&view, &domain, &known)?;
+        found(&view, &domain, &unknown)?;
+        check(count_known(&view, &domain, &known)?, known.len())?;
+        check(count_unknown(&view, &domain, &unknown)?, 0)?;
     }
     let storage: Arc<dyn Storage> = Arc::new(OsStorage);
     let steps = StepRange::new(Step(0), Step(1)).ok_or("no range")?;
@@ -208,39 +209,43 @@ pub(crate) fn look_up(folder: &Path) -> Result<(), Box<dyn Error>> {
 }
 
 /// One of the functions below. Each has a line that no other has, or the compiler would make them one.
-type Counted = fn(&View, &[Key]) -> Result<usize, icecore::Error>;
+type Counted = fn(&View, &DomainHandle, &[Key]) -> Result<usize, icecore::Error>;
 
 #[inline]
-fn found(view: &View, keys: &[Key]) -> Result<usize, icecore::Error> {
+fn found(view: &View, domain: &DomainHandle, keys: &[Key]) -> Result<usize, icecore::Error> {
     let mut found = 0;
     for key in keys {
-        found += usize::from(black_box(view.get(DOMAIN, key)?).is_some());
+        found += usize::from(black_box(view.get(domain, key)?).is_some());
     }
     Ok(found)
 }
 
 #[inline(never)]
-fn counted_known(view: &View, keys: &[Key]) -> Result<usize, icecore::Error> {
+fn counted_known(view: &View, domain: &DomainHandle, keys: &[Key]) -> Result<usize, icecore::Error> {
     black_box("known");
-    found(view, keys)
+    found(view, domain, keys)
 }
 
 #[inline(never)]
-fn counted_unknown(view: &View, keys: &[Key]) -> Result<usize, icecore::Error> {
+fn counted_unknown(view: &View, domain: &DomainHandle, keys: &[Key]) -> Result<usize, icecore::Error> {
     black_box("unknown");
-    found(view, keys)
+    found(view, domain, keys)
 }
 
 #[inline(never)]
-fn counted_known_of_many(view: &View, keys: &[Key]) -> Result<usize, icecore::Error> {
+fn counted_known_of_many(view: &View, domain: &DomainHandle, keys: &[Key]) -> Result<usize, icecore::Error> {
     black_box("known of many");
-    found(view, keys)
+    found(view, domain, keys)
 }
 
 #[inline(never)]
-fn counted_unknown_of_many(view: &View, keys: &[Key]) -> Result<usize, icecore::Error> {
+fn counted_unknown_of_many(
+    view: &View,
+    domain: &DomainHandle,
+    keys: &[Key],
+) -> Result<usize, icecore::Error> {
     black_box("unknown of many");
-    found(view, keys)
+    found(view, domain, keys)
 }
 
 /// The three parts of a lookup alone, each twice: the first time touches the pages.

@@ -162,7 +162,8 @@ fn read_accessors(sample: &Sample, bytes: &[u8], parent: Checksum) -> Result<(),
         let _ = filter.verify();
         for (_, key) in &sample.keys {
             let hash = FilterHash::of(key);
-            let _ = (filter.may_contain(hash), filter.page_range(hash), filter.prefetch_hint(hash));
+            let _ =
+                (filter.may_contain(hash), filter.page_range(hash), filter.prefetch_hint(&filter.plan(hash)));
         }
     }
     Ok(())
