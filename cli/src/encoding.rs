@@ -182,39 +182,20 @@ pub(crate) fn quoted(text: &str) -> String {
     format!("\"{}\"", escaped(&shorten(text)))
 }
 
-const DIGITS: &[u8; 16] = b"0123456789abcdef";
-
 /// `0x` and two lower-case digits a byte.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(2 + 2 * bytes.len());
-    text.push_str("0x");
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
-    text
+    const_hex::encode_prefixed(bytes)
 }
 
 fn write_hex_json(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
     out.write_all(b"\"0x")?;
     let mut digits = [0; 128];
     for chunk in bytes.chunks(64) {
-        for (byte, pair) in chunk.iter().zip(digits.chunks_exact_mut(2)) {
-            pair[0] = DIGITS[usize::from(byte >> 4)];
-            pair[1] = DIGITS[usize::from(byte & 15)];
-        }
-        out.write_all(&digits[..2 * chunk.len()])?;
+        let digits = &mut digits[..2 * chunk.len()];
+        const_hex::encode_to_slice(chunk, digits).map_err(io::Error::other)?;
+        out.write_all(digits)?;
     }
     out.write_all(b"\"")
-}
-
-fn digit(ascii: u8) -> Option<u8> {
-    match ascii {
-        b'0'..=b'9' => Some(ascii - b'0'),
-        b'a'..=b'f' => Some(ascii - b'a' + 10),
-        b'A'..=b'F' => Some(ascii - b'A' + 10),
-        _ => None,
-    }
 }
 
 /// Appends the bytes of an even number of hex digits.
@@ -225,36 +206,45 @@ pub(crate) fn unhex(digits: &str, into: &mut Vec<u8>) -> Result<(), String> {
     if digits.len() % 2 == 1 {
         return Err(format!("{} has an odd number of hex digits", quoted(digits)));
     }
-    into.reserve(digits.len() / 2);
-    for pair in digits.as_bytes().chunks_exact(2) {
-        let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else {
-            return Err(format!("{} is not hex", quoted(digits)));
-        };
-        into.push(high << 4 | low);
-    }
-    Ok(())
+    let from = into.len();
+    into.resize(from + digits.len() / 2, 0);
+    unhex_exact(digits, &mut into[from..])
 }
 
-/// The big-endian bytes of `0x` hex of any length without leading zero bytes; zero has none.
+/// Writes the bytes of hex digits, two a byte of `into`.
+///
+/// # Errors
+/// The reason, when `digits` are not that many hex digits.
+pub(crate) fn unhex_exact(digits: &str, into: &mut [u8]) -> Result<(), String> {
+    // The decoder takes a prefix of its own, of which one was taken off already.
+    let decoded = !digits.starts_with("0x") && const_hex::decode_to_slice(digits, into).is_ok();
+    if decoded { Ok(()) } else { Err(format!("{} is not hex", quoted(digits))) }
+}
+
+/// The big-endian bytes of `0x` hex of any length, filled up on the left to 32, and how many of them are leading zeros.
 ///
 /// # Errors
 /// The reason, when `text` is not `0x` hex or longer than 32 bytes.
-pub(crate) fn quantity(text: &str) -> Result<Vec<u8>, String> {
+pub(crate) fn quantity(text: &str) -> Result<([u8; 32], usize), String> {
     let digits = text.strip_prefix("0x").ok_or_else(|| format!("{} does not begin with 0x", quoted(text)))?;
     if digits.is_empty() {
         return Err("a number has no digit after 0x".to_owned());
     }
-    let digits = digits.trim_start_matches('0');
-    if 64 < digits.len() {
-        return Err(format!("{} is longer than 32 bytes", quoted(text)));
+    let digits = match digits.len().checked_sub(64) {
+        Some(above) if digits.bytes().take(above).all(|digit| digit == b'0') => digits.get(above..),
+        Some(_) => None,
+        None => Some(digits),
+    };
+    let digits = digits.ok_or_else(|| format!("{} is longer than 32 bytes", quoted(text)))?;
+    let mut padded = [b'0'; 64];
+    padded[64 - digits.len()..].copy_from_slice(digits.as_bytes());
+    let mut bytes = [0; 32];
+    let decoded = !digits.starts_with("0x") && const_hex::decode_to_slice(padded, &mut bytes).is_ok();
+    if !decoded {
+        return Err(format!("{} is not hex", quoted(digits)));
     }
-    let mut bytes = Vec::with_capacity(digits.len().div_ceil(2));
-    if digits.len() % 2 == 1 {
-        unhex(&format!("0{digits}"), &mut bytes)?;
-    } else {
-        unhex(digits, &mut bytes)?;
-    }
-    Ok(bytes)
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+    Ok((bytes, zeros))
 }
 
 /// The beginning of a string.
@@ -360,8 +350,11 @@ mod tests {
             ("0x", None),
             ("12", None),
             ("0xg", None),
+            ("0x0x12", None),
+            ("0x 12", None),
         ] {
-            assert_eq!(quantity(text).ok(), bytes, "{text}");
+            let read = quantity(text).ok().map(|(bytes, zeros)| bytes[zeros..].to_vec());
+            assert_eq!(read, bytes, "{text}");
         }
         assert!(quantity(&format!("0x1{}", "0".repeat(64))).is_err());
     }

@@ -1,6 +1,23 @@
-//! What a JSON parser has to say, in plain words.
+//! JSON in: strings that borrow from their line, and what a parser has to say in plain words.
 
+use std::borrow::Cow;
+use std::ops::Deref;
+
+use serde::Deserialize;
 use serde_json::error::Category;
+
+/// A string that borrows from its line where it has no escape. `Option<Cow<str>>` never does: serde copies it.
+#[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(transparent)]
+pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
 
 /// The words of the parser and ours, in this order.
 const WORDS: &[(&str, &str)] = &[

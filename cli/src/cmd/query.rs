@@ -3,7 +3,6 @@
 //! Answers are written as soon as nobody waits to be read: a program on the other end of a pipe may ask, wait for the
 //! answer and ask again, and a file of requests is still answered at full speed.
 
-use std::borrow::Cow;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -17,7 +16,7 @@ use crate::ask::Asked;
 use crate::encoding::{Encoding, RULE};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::input::Lines;
-use crate::json;
+use crate::json::{self, Text};
 use crate::number::{HEIGHT_FORMS, Height};
 use crate::print::Out;
 
@@ -93,9 +92,9 @@ struct Named<'a> {
 #[serde(deny_unknown_fields, expecting = "an object with \"key\"")]
 struct OfKey<'a> {
     #[serde(borrow, default)]
-    domain: Option<Cow<'a, str>>,
+    domain: Option<Text<'a>>,
     #[serde(borrow)]
-    key: Cow<'a, str>,
+    key: Text<'a>,
     #[serde(default)]
     at: Option<Height>,
 }
@@ -104,22 +103,22 @@ struct OfKey<'a> {
 #[serde(deny_unknown_fields, expecting = "an object with \"key\"")]
 struct AllOfKey<'a> {
     #[serde(borrow, default)]
-    domain: Option<Cow<'a, str>>,
+    domain: Option<Text<'a>>,
     #[serde(borrow)]
-    key: Cow<'a, str>,
+    key: Text<'a>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object")]
 struct Range<'a> {
     #[serde(borrow, default)]
-    domain: Option<Cow<'a, str>>,
+    domain: Option<Text<'a>>,
     #[serde(borrow, default)]
-    prefix: Option<Cow<'a, str>>,
+    prefix: Option<Text<'a>>,
     #[serde(borrow, default)]
-    from: Option<Cow<'a, str>>,
+    from: Option<Text<'a>>,
     #[serde(borrow, default)]
-    to: Option<Cow<'a, str>>,
+    to: Option<Text<'a>>,
     #[serde(default)]
     reverse: bool,
     #[serde(default)]

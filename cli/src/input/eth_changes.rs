@@ -1,13 +1,11 @@
 //! The format `eth-changes`: the state of Ethereum accounts at the end of a block, a line a change.
 
-use std::borrow::Cow;
-
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{Address, BALANCE, CODE, Changes, Format, Given, NONCE, STORAGE};
-use crate::encoding::{quantity, quoted, unhex};
-use crate::json;
+use crate::encoding::{quantity, quoted, unhex, unhex_exact};
+use crate::json::{self, Text};
 
 /// Other fields may stand beside those of a change: data sets add counts and hashes.
 #[derive(Deserialize)]
@@ -15,11 +13,11 @@ use crate::json;
 struct Line<'a> {
     block: u64,
     #[serde(borrow, default)]
-    address: Option<Cow<'a, str>>,
+    address: Option<Text<'a>>,
     #[serde(default)]
     field: Option<Field>,
     #[serde(borrow, default)]
-    slot: Option<Cow<'a, str>>,
+    slot: Option<Text<'a>>,
     #[serde(borrow, default)]
     value: Given<'a>,
 }
@@ -60,8 +58,8 @@ impl Format for EthChanges {
             _ => {}
         }
         match field {
-            Field::Balance => changes.push(BALANCE, &address, value.map(number).transpose()?.as_deref()),
-            Field::Nonce => changes.push(NONCE, &address, value.map(number).transpose()?.as_deref()),
+            Field::Balance => push_number(changes, BALANCE, &address, value)?,
+            Field::Nonce => push_number(changes, NONCE, &address, value)?,
             Field::Code => changes.push(CODE, &address, value.map(code).transpose()?.as_deref()),
             Field::Storage => {
                 let slot = word(line.slot.as_deref().unwrap_or_default())?;
@@ -73,30 +71,39 @@ impl Format for EthChanges {
     }
 }
 
+fn push_number(
+    changes: &mut Changes,
+    domain: usize,
+    address: &Address,
+    value: Option<&str>,
+) -> Result<(), String> {
+    let number = value.map(quantity).transpose()?;
+    changes.push(domain, address, number.as_ref().map(minimal));
+    Ok(())
+}
+
 /// The 20 bytes of an address.
 pub(super) fn address(text: &str) -> Result<Address, String> {
-    let bad = || format!("{} is no address of 20 bytes, 0x and 40 digits", quoted(text));
-    let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 40).ok_or_else(bad)?;
-    let mut bytes = Vec::with_capacity(20);
-    unhex(digits, &mut bytes)?;
-    bytes.try_into().map_err(|_| bad())
+    let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 40);
+    let digits =
+        digits.ok_or_else(|| format!("{} is no address of 20 bytes, 0x and 40 digits", quoted(text)))?;
+    let mut bytes = [0; 20];
+    unhex_exact(digits, &mut bytes)?;
+    Ok(bytes)
 }
 
 /// A balance or nonce: minimal big-endian bytes, one zero byte for zero.
 pub(super) fn number(text: &str) -> Result<Vec<u8>, String> {
-    let mut bytes = quantity(text)?;
-    if bytes.is_empty() {
-        bytes.push(0);
-    }
-    Ok(bytes)
+    Ok(minimal(&quantity(text)?).to_vec())
+}
+
+fn minimal((bytes, zeros): &([u8; 32], usize)) -> &[u8] {
+    &bytes[(*zeros).min(31)..]
 }
 
 /// A slot or its value: 32 bytes, filled up on the left.
 pub(super) fn word(text: &str) -> Result<[u8; 32], String> {
-    let bytes = quantity(text)?;
-    let mut word = [0; 32];
-    word[32 - bytes.len()..].copy_from_slice(&bytes);
-    Ok(word)
+    Ok(quantity(text)?.0)
 }
 
 /// The bytes of a contract.

@@ -14,8 +14,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::eth_changes::{address, code, number, storage_key, word};
-use super::{Address, BALANCE, CODE, Changes, Format, NONCE, STORAGE, Text};
+use super::{Address, BALANCE, CODE, Changes, Format, NONCE, STORAGE};
 use crate::json;
+use crate::json::Text;
 use crate::number::Whole;
 
 /// What such a trace cannot contain; the manual of `ingest` ends with it.

@@ -1,12 +1,10 @@
 //! The format `jsonl`: `{"block":1,"domain":"kv","key":"...","value":"..."|null}`.
 
-use std::borrow::Cow;
-
 use serde::Deserialize;
 
 use super::{Changes, Format, Given};
 use crate::encoding::{Encoding, quoted};
-use crate::json;
+use crate::json::{self, Text};
 use crate::keys::KeyShape;
 
 #[derive(Deserialize)]
@@ -14,9 +12,9 @@ use crate::keys::KeyShape;
 struct Line<'a> {
     block: u64,
     #[serde(borrow, default)]
-    domain: Option<Cow<'a, str>>,
+    domain: Option<Text<'a>>,
     #[serde(borrow, default)]
-    key: Option<Cow<'a, str>>,
+    key: Option<Text<'a>>,
     #[serde(borrow, default)]
     value: Given<'a>,
 }

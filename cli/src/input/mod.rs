@@ -9,7 +9,6 @@ mod inputs;
 mod jsonl;
 mod open;
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -23,6 +22,7 @@ pub(crate) use self::inputs::{Inputs, NewFormat};
 pub(crate) use self::jsonl::Jsonl;
 pub(crate) use self::open::{Lines, Meter};
 use crate::exit::Failure;
+use crate::json::Text;
 use crate::keys::{ETHEREUM_DOMAINS, declare};
 
 /// Keys of `balance`, `nonce` and `code`; the beginning of keys of `storage`.
@@ -317,23 +317,18 @@ fn height_of(line: &[u8]) -> Option<u64> {
     std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()
 }
 
-/// A string that borrows from its line where it has no escape.
-#[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
-#[serde(transparent)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-
 /// The value of a change as it stands in a line. A forgotten one must not delete.
 #[derive(Default)]
 enum Given<'a> {
     #[default]
     Missing,
     Null,
-    Text(Cow<'a, str>),
+    Text(Text<'a>),
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Given<'a> {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        Ok(Option::<Text>::deserialize(source)?.map_or(Self::Null, |text| Self::Text(text.0)))
+        Ok(Option::<Text>::deserialize(source)?.map_or(Self::Null, Self::Text))
     }
 }
 
