@@ -177,7 +177,7 @@ pub use maintain::plan::{MergePlan, PrunePlan, RewritePlan, UnwindPlan};
 pub use maintain::reindex::{ReindexPlan, ReindexRule};
 pub use maintain::verify::{LogTailReport, VerifyMode, VerifyReport, verify, verify_on};
 pub use merkle::leaves::{ProofCost, ProofSource};
-pub use options::{DensityRule, Durability, LogDamage, Maintenance, OpenOptions, Options};
+pub use options::{DensityRule, Durability, LogDamage, Maintenance, OpenOptions, Options, ReadOptions};
 pub use progress::ProgressListener;
 pub use read::entries::{Entries, Entry};
 pub use read::history::{Change, History};

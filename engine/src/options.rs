@@ -12,6 +12,7 @@ use icecore_segments::step::BlockNumber;
 use crate::domain::{DOMAINS_MAX, Domain, DomainId};
 use crate::error::Error;
 use crate::steps::StepLen;
+use crate::storage::physical_memory;
 
 /// The rule that chooses M, filter bits and encoding of every segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -296,6 +297,41 @@ pub enum Maintenance {
     EmitOnly,
 }
 
+/// How an archive is opened for reading alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadOptions {
+    resident_budget: Option<u64>,
+}
+
+impl ReadOptions {
+    /// Filters and pivot indexes are read in the background where they fit an eighth of the memory.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The most bytes that filters and pivot indexes of the archive together may have to be read when it is opened: from front to
+    /// back, by a thread of its own, about 4 % of the size of the archive. A lookup then waits for the disk once, for its data
+    /// page. Larger ones are read page by page when lookups need them, as all are with 0. Nothing is pinned: the system may drop
+    /// from its cache what was read.
+    ///
+    /// Default: an eighth of the memory of the machine, or of the control group of the process where that has less;
+    /// [`Stats::resident_budget`](crate::Stats::resident_budget) tells. For a process that opens an archive for a single lookup, 0.
+    pub fn resident_budget(mut self, bytes: u64) -> Self {
+        self.resident_budget = Some(bytes);
+        self
+    }
+
+    /// What opening may read of accessors.
+    pub(crate) fn accessors_to_load(self) -> u64 {
+        resident_budget_or_default(self.resident_budget)
+    }
+}
+
+/// An eighth of the memory where nobody said.
+fn resident_budget_or_default(budget: Option<u64>) -> u64 {
+    budget.unwrap_or_else(|| physical_memory().map_or(0, |memory| memory / 8))
+}
+
 /// What opening does about a write-ahead log that is damaged before its end. A torn tail, which an interrupted append leaves, is
 /// no damage: it is cut in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -322,6 +358,7 @@ pub struct OpenOptions {
     pub(crate) merge_span_max: u64,
     pub(crate) parallelism: Parallelism,
     pub(crate) log_damage: LogDamage,
+    pub(crate) resident_budget: Option<u64>,
 }
 
 impl Default for OpenOptions {
@@ -332,6 +369,7 @@ impl Default for OpenOptions {
             merge_span_max: u64::MAX,
             parallelism: Parallelism::Off,
             log_damage: LogDamage::default(),
+            resident_budget: None,
         }
     }
 }
@@ -352,6 +390,22 @@ impl OpenOptions {
     pub fn maintenance(mut self, maintenance: Maintenance) -> Self {
         self.maintenance = maintenance;
         self
+    }
+
+    /// As [`ReadOptions::resident_budget`]. With [`Maintenance::Inline`] nothing is read: that uses no other thread for files.
+    pub fn resident_budget(mut self, bytes: u64) -> Self {
+        self.resident_budget = Some(bytes);
+        self
+    }
+
+    /// What opening may read of accessors.
+    pub(crate) fn accessors_to_load(&self) -> u64 {
+        match self.maintenance {
+            Maintenance::Inline => 0,
+            Maintenance::Background | Maintenance::EmitOnly => {
+                resident_budget_or_default(self.resident_budget)
+            }
+        }
     }
 
     /// The longest span, in steps, of a segment that merging by itself makes.

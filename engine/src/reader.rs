@@ -23,7 +23,7 @@ use crate::maintain::merge::MergeOptions;
 use crate::maintain::plan::{self, MergePlan, PrunePlan, UnwindPlan};
 use crate::maintain::reindex::{ReindexPlan, ReindexRule};
 use crate::manifest::Manifest;
-use crate::options::DensityRule;
+use crate::options::{DensityRule, ReadOptions};
 use crate::progress::ProgressListener;
 use crate::read::history::History;
 use crate::read::shared::Shared;
@@ -85,12 +85,30 @@ impl Reader {
     /// A mapping of each `.kv`; header, footer and resident parts of each segment whose accessors are longer than 64 KiB; the headers of the blocks in the write-ahead log, and those blocks of it whole that were
     /// not synced. Neither the lock nor the Merkle tree.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::open_on(Arc::new(OsStorage), path)
+        Self::open_with(path, ReadOptions::new())
     }
 
-    /// The same on any storage.
+    /// Opens an archive for reading with options, as [`Reader::open`] does without.
+    ///
+    /// # Errors
+    /// Those of [`Reader::open`].
+    pub fn open_with(path: impl AsRef<Path>, options: ReadOptions) -> Result<Self, Error> {
+        let storage: Arc<dyn Storage> = Arc::new(OsStorage);
+        Self::open_shared(&storage, path.as_ref(), options)
+    }
+
+    /// Opens an archive for reading on a storage of the caller.
+    ///
+    /// # Errors
+    /// Those of [`Reader::open`].
     pub fn open_on(storage: Arc<dyn Storage>, path: impl AsRef<Path>) -> Result<Self, Error> {
-        Ok(Self::of(Shared::open(&storage, path.as_ref())?))
+        Self::open_shared(&storage, path.as_ref(), ReadOptions::new())
+    }
+
+    fn open_shared(storage: &Arc<dyn Storage>, path: &Path, options: ReadOptions) -> Result<Self, Error> {
+        let shared = Shared::open(storage, path)?;
+        shared.load_accessors(options.accessors_to_load());
+        Ok(Self::of(shared))
     }
 
     pub(crate) fn of(shared: Arc<Shared>) -> Self {
@@ -264,6 +282,8 @@ impl Reader {
             Ok((bytes, rule)) => (stats.log_bytes, stats.rule) = (Some(bytes), Some(rule)),
             Err(error) => stats.problems.push(one_line(&error)),
         }
+        stats.resident_budget = self.shared.resident_budget.load(Ordering::Relaxed);
+        stats.loaded_bytes = self.shared.loaded_accessors();
         stats.reads = self.shared.counters.reads();
         stats.failures = self.shared.failures.all();
         stats

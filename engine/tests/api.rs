@@ -6,7 +6,7 @@ use std::thread;
 
 use icecore::{
     Archive, Change, Density, DensityRule, Domain, Durability, Encoding, EncodingRule, Entry, Error,
-    ErrorKind, Maintenance, OpenOptions, Options, Scan,
+    ErrorKind, Maintenance, OpenOptions, Options, ReadOptions, Scan,
 };
 
 fn options() -> Options {
@@ -229,4 +229,35 @@ fn what_is_there_is_opened_and_must_be_what_was_wanted() {
     std::fs::remove_file(path.join("MANIFEST")).unwrap();
     let damaged = Archive::open_or_create(&path, options(), inline()).unwrap_err();
     assert_eq!(damaged.kind(), ErrorKind::Corrupt, "{damaged}");
+}
+
+#[test]
+fn accessors_are_read_at_opening_where_they_fit_the_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.ice");
+    let archive =
+        Archive::create_with(&path, options().blocks_per_step(1).reorg_window(0), inline()).unwrap();
+    let mut block = archive.begin(1).unwrap();
+    (0..200_000).for_each(|i| block.put("kv", &key(i), b"v").unwrap());
+    block.commit().unwrap();
+    archive.close().unwrap();
+
+    let stats = icecore::Reader::open_with(&path, ReadOptions::new().resident_budget(0)).unwrap().stats();
+    assert_eq!((stats.resident_budget, stats.loaded_bytes), (0, 0));
+    let accessors = stats.bt_bytes + stats.kvei_bytes;
+    let opened =
+        |budget| icecore::Reader::open_with(&path, ReadOptions::new().resident_budget(budget)).unwrap();
+    let too_small = opened(accessors - 1);
+    let (fits, by_default) = (opened(accessors), icecore::Reader::open(&path).unwrap());
+    assert!(by_default.stats().resident_budget > accessors, "an eighth of any memory is more");
+    for reader in [&fits, &by_default] {
+        let started = std::time::Instant::now();
+        // The filter of 200,000 keys is mapped; the accessors of the roots are not.
+        while reader.stats().loaded_bytes < 200_000 {
+            assert!(started.elapsed().as_secs() < 60, "{:?}", reader.stats());
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(reader.stats().loaded_bytes <= accessors);
+    }
+    assert_eq!(too_small.stats().loaded_bytes, 0);
 }

@@ -42,6 +42,11 @@ impl SegmentRecord {
         }
     }
 
+    /// The bytes of its pivot index and its filter.
+    pub(crate) fn accessors_len(&self) -> u64 {
+        self.bt.summary.len.saturating_add(self.kvei.summary.len)
+    }
+
     /// The name of one of its files.
     pub(crate) fn file_name(&self, config: &Config, kind: Kind) -> String {
         let domain = config.name(self.domain);

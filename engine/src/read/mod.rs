@@ -1,7 +1,7 @@
 //! Reading: the immutable state that a view pins, and the ladder by which a key is looked up in it.
 //!
 //! [`get`] is the ladder; `multi_get`, `scan` and `history` are its variations over many keys, a range, all versions.
-//! [`follow`] brings the state of another process's archive up to date.
+//! [`resident`] has accessors read at opening. [`follow`] brings the state of another process's archive up to date.
 
 pub(crate) mod entries;
 pub(crate) mod follow;
@@ -9,6 +9,7 @@ pub(crate) mod get;
 pub(crate) mod history;
 pub(crate) mod multi_get;
 pub(crate) mod read_state;
+pub(crate) mod resident;
 pub(crate) mod roots;
 pub(crate) mod scan;
 pub(crate) mod shared;

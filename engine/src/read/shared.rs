@@ -1,14 +1,15 @@
 //! What a reader, its views and the writer of an archive share in one process: the present read state and what follows it.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::error::Error;
 use crate::read::follow::Follower;
 use crate::read::read_state::ReadState;
+use crate::read::resident::ResidentLoad;
 use crate::stats::{Counters, Failures};
 use crate::storage::Storage;
 use crate::storage::directory::Directory;
@@ -26,6 +27,9 @@ pub(crate) struct Shared {
     pub(crate) follower: Option<Mutex<Follower>>,
     pub(crate) counters: Counters,
     pub(crate) failures: Failures,
+    /// The reading of accessors at opening, where there is any.
+    resident: OnceLock<ResidentLoad>,
+    pub(crate) resident_budget: AtomicU64,
 }
 
 impl Shared {
@@ -49,7 +53,22 @@ impl Shared {
             follower: follower.map(Mutex::new),
             counters: Counters::default(),
             failures: Failures::default(),
+            resident: OnceLock::new(),
+            resident_budget: AtomicU64::new(0),
         })
+    }
+
+    /// Has the accessors read in the background, if all of them fit `budget` bytes.
+    pub(crate) fn load_accessors(&self, budget: u64) {
+        self.resident_budget.store(budget, Ordering::Relaxed);
+        if let Some(load) = ResidentLoad::start(&self.read_state(), budget) {
+            let _ = self.resident.set(load);
+        }
+    }
+
+    /// The bytes of accessors that were read since the archive was opened.
+    pub(crate) fn loaded_accessors(&self) -> u64 {
+        self.resident.get().map_or(0, ResidentLoad::loaded)
     }
 
     /// Lets readers see a read state.

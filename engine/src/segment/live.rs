@@ -382,6 +382,13 @@ impl LiveSegment {
         }
     }
 
+    /// The bytes of the accessors that are mapped. One that cannot be opened is left to the lookups, which report it.
+    pub(crate) fn mapped_accessors(&self) -> impl Iterator<Item = Mapping> {
+        let bt = self.bt.is_held().then(|| self.bt.get().ok().map(|file| file.view().data().clone()));
+        let kvei = self.kvei.is_held().then(|| self.kvei.get().ok().map(|file| file.view().data().clone()));
+        [bt, kvei].into_iter().flatten().flatten()
+    }
+
     /// Opens a segment that was just written. Where that fails, its files go again.
     pub(crate) fn open_new(directory: &Directory, record: SegmentRecord) -> Result<Self, Error> {
         let segment = Self::hold(directory, record, &mut |_| {});

@@ -10,6 +10,7 @@
 pub(crate) mod directory;
 pub(crate) mod layout;
 pub mod map;
+pub(crate) mod memory;
 pub mod os;
 pub(crate) mod reserve;
 
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Operation};
 pub use map::{Access, Mapping};
+pub(crate) use memory::physical_memory;
 
 /// A file system as the engine uses it. Paths are whole; the engine composes them.
 pub trait Storage: Send + Sync + fmt::Debug + 'static {

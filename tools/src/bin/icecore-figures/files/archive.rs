@@ -33,6 +33,12 @@ const STEPS_MIN: usize = 8;
 const MULTI_KEYS: usize = 1000;
 const MULTI_ROUNDS: u64 = 9;
 
+/// At most this much of the accessors is in files that are too small to be mapped.
+const SMALL_ACCESSORS: u64 = 256 << 10;
+
+/// How long the reading of accessors may take before the measurement gives up.
+const LOAD_MAX: std::time::Duration = std::time::Duration::from_secs(300);
+
 const DEPTH: usize = 32;
 const DEEP_READS: usize = 4000;
 const WARM_READS: usize = 1_000_000;
@@ -45,6 +51,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     ingest(bench, &dir)?;
     merge(bench, &dir)?;
     warm(bench, &dir)?;
+    cold_after_open(bench, &dir)?;
     cold_multi_get(bench, &dir)?;
     reindex(bench, &dir)
 }
@@ -157,6 +164,42 @@ fn timed_gets(view: &View, keys: &[Key]) -> Result<(Histogram, u64), Box<dyn Err
         histogram.record(time.saturating_sub(clock_ns));
     }
     Ok((histogram, found))
+}
+
+/// Lookups by a reader that was opened as readers are, after everything was evicted: what its accessors need was read beside.
+fn cold_after_open(bench: &mut Bench, dir: &Path) -> Result<(), Box<dyn Error>> {
+    for path in files_of(dir, None)? {
+        bench.method.evict(&path)?;
+    }
+    let started = Instant::now();
+    let reader = Reader::open(dir)?;
+    let (view, domain) = (reader.latest()?, reader.domain(DOMAIN)?);
+    bench.figures.add("opening after everything was evicted: time", started.elapsed().as_secs_f64() * 1e3);
+    let stats = reader.stats();
+    let accessors = stats.bt_bytes + stats.kvei_bytes;
+    // Those of the small segments of roots are not mapped, and not read at opening.
+    while reader.stats().loaded_bytes < accessors.saturating_sub(SMALL_ACCESSORS) {
+        if started.elapsed() > LOAD_MAX {
+            return Err(format!("of {accessors} bytes {} were read", reader.stats().loaded_bytes).into());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    bench
+        .figures
+        .add("opening after everything was evicted: accessors read", started.elapsed().as_secs_f64() * 1e3);
+    let (mut waits, mut time) = (Vec::new(), Histogram::default());
+    for place in bench.dataset.cold_places(0, bench.cold_keys) {
+        let key = bench.entries[place as usize].key();
+        let (before, start) = (thread_faults(), Instant::now());
+        let value = view.get(&domain, key)?;
+        time.record(start.elapsed().as_nanos() as u64);
+        waits.push((thread_faults() - before).waits() as f64);
+        check(1, u64::from(value.is_some()))?;
+    }
+    let mean = waits.iter().sum::<f64>() / waits.len() as f64;
+    bench.figures.add("cold lookup after opening by default: waits mean", mean);
+    bench.figures.add("cold lookup after opening by default: p50", time.quantile(0.5) as f64 / 1e3);
+    Ok(())
 }
 
 /// Asks for keys of an evicted `.kv`, then with the accessors evicted too, and has the disk read at depth 32 in between. Both are

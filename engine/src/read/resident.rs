@@ -1,0 +1,78 @@
+//! Accessors that are read when an archive is opened, so that a lookup then waits for its data page alone.
+//!
+//! A thread reads them from front to back beside the first lookups, if all of them together fit the budget; where they do not,
+//! every page of them is read when a lookup needs it. What is read stays in the page cache as long as the system leaves it there:
+//! nothing is pinned.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use icecore_segments::frame::PAGE_SIZE;
+
+use crate::read::read_state::ReadState;
+use crate::storage::Mapping;
+
+/// What is asked of the disk at once: long enough for its full rate, short enough to stop soon.
+const CHUNK: usize = 4 << 20;
+
+/// The reading of the accessors of an archive. Dropping it ends it.
+pub(crate) struct ResidentLoad {
+    progress: Arc<Progress>,
+}
+
+#[derive(Default)]
+struct Progress {
+    loaded: AtomicU64,
+    is_stopped: AtomicBool,
+}
+
+impl ResidentLoad {
+    /// Starts to read the accessors of `state` that are mapped, if all fit `budget` bytes and there is one.
+    pub(crate) fn start(state: &ReadState, budget: u64) -> Option<Self> {
+        let accessors = state.all_segments().map(|segment| segment.record.accessors_len());
+        if accessors.fold(0, u64::saturating_add) > budget {
+            return None;
+        }
+        let mappings: Vec<Mapping> =
+            state.all_segments().flat_map(|segment| segment.mapped_accessors()).collect();
+        if mappings.is_empty() {
+            return None;
+        }
+        let progress = Arc::<Progress>::default();
+        let of_thread = Arc::clone(&progress);
+        let read = move || mappings.iter().for_each(|mapping| of_thread.read(mapping));
+        // Without the thread lookups read what they need, as with too small a budget.
+        thread::Builder::new().name("icecore-load".to_owned()).spawn(read).ok()?;
+        Some(Self { progress })
+    }
+
+    /// The bytes read so far.
+    pub(crate) fn loaded(&self) -> u64 {
+        self.progress.loaded.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for ResidentLoad {
+    fn drop(&mut self) {
+        self.progress.is_stopped.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Progress {
+    fn read(&self, mapping: &Mapping) {
+        let mut offset = 0;
+        for chunk in mapping.as_ref().chunks(CHUNK) {
+            if self.is_stopped.load(Ordering::Relaxed) {
+                return;
+            }
+            // The next chunk comes from the disk while the pages of this one are mapped.
+            let until = offset + 2 * CHUNK as u64;
+            mapping.will_need(offset..until);
+            chunk.iter().step_by(PAGE_SIZE).for_each(|byte| _ = black_box(*byte));
+            offset += chunk.len() as u64;
+            self.loaded.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+        }
+    }
+}
