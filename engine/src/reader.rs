@@ -283,7 +283,7 @@ impl Reader {
             Err(error) => stats.problems.push(one_line(&error)),
         }
         stats.resident_budget = self.shared.resident_budget.load(Ordering::Relaxed);
-        stats.loaded_bytes = self.shared.loaded_accessors();
+        (stats.loaded_bytes, stats.is_loading) = self.shared.loaded_accessors();
         stats.reads = self.shared.counters.reads();
         stats.failures = self.shared.failures.all();
         stats

@@ -193,9 +193,11 @@ pub struct Stats {
     /// The most bytes that filters and indexes together may have to be read at opening; see
     /// [`ReadOptions::resident_budget`](crate::ReadOptions::resident_budget).
     pub resident_budget: u64,
-    /// How many bytes of them were read since this process opened the archive: all that are mapped when it is done, 0 where they
-    /// exceed the budget.
+    /// How many bytes of them were read since this process opened the archive: all but those of small segments when it is
+    /// done, 0 where they exceed the budget.
     pub loaded_bytes: u64,
+    /// Whether they are still being read.
+    pub is_loading: bool,
     /// Steps in memory, not yet emitted.
     pub steps_in_memory: u64,
     /// Bytes of keys and values in memory.

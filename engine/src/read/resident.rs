@@ -19,6 +19,8 @@ const CHUNK: usize = 4 << 20;
 
 /// The reading of the accessors of an archive. Dropping it ends it.
 pub(crate) struct ResidentLoad {
+    /// The bytes that are to be read.
+    pub(crate) total: u64,
     progress: Arc<Progress>,
 }
 
@@ -40,12 +42,13 @@ impl ResidentLoad {
         if mappings.is_empty() {
             return None;
         }
+        let total = mappings.iter().map(|mapping| mapping.as_ref().len() as u64).sum();
         let progress = Arc::<Progress>::default();
         let of_thread = Arc::clone(&progress);
         let read = move || mappings.iter().for_each(|mapping| of_thread.read(mapping));
         // Without the thread lookups read what they need, as with too small a budget.
         thread::Builder::new().name("icecore-load".to_owned()).spawn(read).ok()?;
-        Some(Self { progress })
+        Some(Self { total, progress })
     }
 
     /// The bytes read so far.

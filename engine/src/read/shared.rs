@@ -66,9 +66,9 @@ impl Shared {
         }
     }
 
-    /// The bytes of accessors that were read since the archive was opened.
-    pub(crate) fn loaded_accessors(&self) -> u64 {
-        self.resident.get().map_or(0, ResidentLoad::loaded)
+    /// The bytes of accessors that were read since the archive was opened, and whether there are more to come.
+    pub(crate) fn loaded_accessors(&self) -> (u64, bool) {
+        self.resident.get().map_or((0, false), |load| (load.loaded(), load.loaded() < load.total))
     }
 
     /// Lets readers see a read state.
