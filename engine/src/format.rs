@@ -23,6 +23,7 @@ const fn version(format: &'static str, version: u32, brings: &'static str) -> Fo
 pub const HISTORY: &[FormatVersion] = &[
     version("kv", 1, "the first"),
     version("bt", 1, "the first"),
+    version("bt", 2, "groups of pivots in a leaf, with a directory"),
     version("kvei", 1, "the first"),
     version("manifest", 1, "the first; no snapshot period, there are no snapshots"),
     version("manifest", 2, "the snapshot period"),

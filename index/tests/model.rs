@@ -73,6 +73,65 @@ proptest! {
     }
 }
 
+/// Keys that make a search in a leaf go wrong if it can: long shared prefixes around the 126 bytes that a code says, zeros and
+/// ends of keys where codes have zeros, heads that are equal, versions of one key among others, the longest keys.
+fn adversarial(seed: u64) -> Vec<Entry> {
+    let mut rng = SplitMix64(seed);
+    let mut entries: Vec<Entry> = vec![(Vec::new(), 3)];
+    while entries.len() < 2500 {
+        let shared = [0, 1, 4, 20, 52, 124, 125, 126, 127, 128, 1000][rng.below(11) as usize];
+        let filler = [0, 7, 255][rng.below(3) as usize];
+        for _ in 0..rng.below(40) {
+            let tail = rng.below(7) as usize;
+            let tail = (0..tail).map(|_| [0, 0, 1, 7, 255][rng.below(5) as usize]);
+            let mut key: Vec<u8> = vec![filler; shared];
+            key.extend(tail);
+            if rng.below(30) == 0 {
+                key.resize(1024, 0);
+            }
+            let versions = if rng.below(12) == 0 { rng.below(90) } else { 1 };
+            let start = rng.next() >> rng.below(64);
+            entries.extend((0..versions).map(|version| (key.clone(), start.saturating_add(3 * version))));
+        }
+    }
+    entries
+}
+
+#[test]
+fn adversarial_separators_are_searched_as_a_list_is() {
+    for (seed, ms) in (0..6).zip([1..=20, 21..=60, 61..=110, 111..=170, 171..=230, 231..=300]) {
+        let (mut pages, mut groups) = (SplitMix64(seed), SplitMix64(seed + 50));
+        let page_len = [3, 15, 60, 105][seed as usize % 4];
+        let model = Model::new(
+            adversarial(seed),
+            || 1 + pages.below(page_len) as usize,
+            || 1 + groups.below(7) as usize,
+        );
+        let probes: Vec<Entry> = probes(&model.entries).into_iter().skip(seed as usize).step_by(17).collect();
+        for m in ms {
+            check(&model, m, &probes);
+        }
+    }
+}
+
+#[test]
+fn restarts_beyond_a_byte_and_pages_far_apart_are_said() {
+    // One page of 3000 restarts; then pages between which no place is short enough to be a pivot.
+    let long = |i: u32| [&vec![9; 5000][..], &i.to_be_bytes()].concat();
+    let mut entries: Vec<Entry> = (0..3000u32).map(|i| (i.to_be_bytes().to_vec(), 1)).collect();
+    entries.extend((0..700).map(|i| (long(i), 1)));
+    entries.extend((0..20u8).map(|i| (vec![10, i], 1)));
+    let mut page = 0;
+    let page_len = || {
+        page += 1;
+        if page == 1 { 3000 } else { 1 }
+    };
+    let model = Model::new(entries, page_len, || 1);
+    for m in DENSITIES {
+        check(&model, m, &probes(&model.entries).into_iter().step_by(13).collect::<Vec<_>>());
+    }
+}
+
 #[test]
 fn storage_like_entries_are_found_through_many_leaves() {
     let mut rng = SplitMix64(5);

@@ -7,7 +7,7 @@
 
 use std::cmp::Ordering;
 
-use super::node::{SHARED_MAX, code};
+use super::layout::{SHARED_MAX, code};
 
 pub(super) const FENCE_LEN: usize = 2;
 

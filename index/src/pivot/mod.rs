@@ -16,10 +16,16 @@
 
 mod builder;
 mod choice;
+mod decode;
 mod fence;
+mod layout;
 mod node;
+mod old;
 mod packer;
+mod page;
 mod reader;
+mod scan;
+mod search;
 mod top;
 
 pub use builder::PivotBuilder;
