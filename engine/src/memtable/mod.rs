@@ -4,6 +4,8 @@
 //! them out.
 
 pub(crate) mod log_tail;
+#[cfg(test)]
+mod model_tests;
 pub(crate) mod node_key;
 pub(crate) mod node_table;
 pub(crate) mod step_memtable;

@@ -44,7 +44,7 @@ impl StepMemtable {
         Self::empty(step, config.domains.len() - usize::from(config.snapshots.is_some()))
     }
 
-    fn empty(step: Step, domains: usize) -> Self {
+    pub(super) fn empty(step: Step, domains: usize) -> Self {
         let domains = (0..domains).map(|_| RwLock::new(Keys::new())).collect();
         Self { step, domains, nodes: NodeTable::default(), bytes: AtomicU64::new(0) }
     }
