@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use icecore_segments::step::Step;
 
 use super::Direction;
 use super::Found;
+use super::key_order::sort_by_key_bytes;
 use super::step_memtable::StepMemtable;
 use crate::domain::{DomainId, root_key};
 
@@ -153,13 +155,17 @@ impl Pair {
     }
 }
 
-/// The keys of a domain with their versions, oldest first.
+/// The keys of a domain with their versions, oldest first, as emission orders them.
 fn in_order(table: &StepMemtable, domain: DomainId) -> Keys {
     let keys = table.keys(domain);
-    assert!(keys.keys().is_sorted_by(|a, b| a < b));
-    let owned = |value: &Option<Box<[u8]>>| value.as_deref().map(<[u8]>::to_vec);
-    let versions = keys.iter().map(|(key, versions)| {
-        (key.to_vec(), versions.iter().map(|(block, value)| (*block, owned(value))).collect())
+    let mut numbers: Vec<u32> = (0..keys.len() as u32).collect();
+    sort_by_key_bytes(&mut numbers, |number| keys.key(number));
+    assert!(numbers.is_sorted_by(|a, b| keys.key(*a) < keys.key(*b)));
+    let owned = |(block, value): (u64, Option<&[u8]>)| (block, value.map(<[u8]>::to_vec));
+    let versions = numbers.into_iter().map(|number| {
+        let mut versions: Vec<Found> = keys.versions(number).map(owned).collect();
+        versions.reverse();
+        (keys.key(number).to_vec(), versions)
     });
     versions.collect()
 }
@@ -198,4 +204,45 @@ fn a_table_answers_as_a_map() {
 fn a_table_of_many_blocks_answers_as_a_map() {
     run(1000, 1500, 3);
     run(1001, 1500, 1);
+}
+
+#[test]
+fn readers_see_whole_blocks_while_the_writer_adds() {
+    const BLOCKS: u64 = 600;
+    const KEYS: u64 = 64;
+    let key = |number: u64| [vec![9; 12], number.to_be_bytes().to_vec()].concat();
+    let (table, head) = (StepMemtable::empty(Step(0), DOMAINS), AtomicU64::new(0));
+    let domain = DomainId(1);
+    let read = |seed: u64| {
+        let mut random = Random(seed);
+        loop {
+            let at = head.load(Ordering::Acquire);
+            let all = (Bound::Unbounded, Bound::Unbounded);
+            let found = table.range(domain, all, at, Direction::Forward, usize::MAX);
+            // Block n adds keys up to n and writes every key below KEYS again.
+            assert_eq!(found.len() as u64, if at == 0 { 0 } else { KEYS + at });
+            for (place, (bytes, version)) in found.iter().enumerate() {
+                let block = if (place as u64) < KEYS { at } else { place as u64 + 1 - KEYS };
+                assert_eq!((bytes, version.0), (&key(place as u64), block));
+            }
+            let number = random.below(KEYS);
+            let past = random.below(at + 1);
+            assert_eq!(
+                table.get(domain, &key(number), past).map(|found| found.0),
+                (past > 0).then_some(past)
+            );
+            if at == BLOCKS {
+                return;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..3).for_each(|seed| drop(scope.spawn(move || read(seed))));
+        for height in 1..=BLOCKS {
+            let mut keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
+            keys.push(key(KEYS + height - 1));
+            table.add(domain, height, keys.iter().map(|key| (&key[..], Some(&b"value"[..]))));
+            head.store(height, Ordering::Release);
+        }
+    });
 }

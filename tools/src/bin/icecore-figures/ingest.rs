@@ -72,7 +72,8 @@ struct IngestConditions {
     load_average: [Option<f64>; 2],
 }
 
-const CLOCK: &str = "processor time, user and system; the lowest of 3 runs. The log is handed to the system and not synced";
+const CLOCK: &str =
+    "processor time, user and system; the lowest of 3 runs. The log is handed to the system and not synced";
 
 const BLOCKS_PER_STEP: u64 = 1024;
 
@@ -123,8 +124,10 @@ pub(crate) fn commit_all(
 ) -> Result<PerChange, Box<dyn Error>> {
     let (options, names) = (BlockOptions::chain(blocks, changes), ["accounts", "code", "storage"]);
     let blocks_per_step = if matches!(order, Order::Held) { 1 << 40 } else { BLOCKS_PER_STEP };
-    let archive_options =
-        names.iter().fold(Options::new(), |options, name| options.domain(name)).blocks_per_step(blocks_per_step);
+    let archive_options = names
+        .iter()
+        .fold(Options::new(), |options, name| options.domain(name))
+        .blocks_per_step(blocks_per_step);
     let open = OpenOptions::new().durability(Durability::Relaxed).maintenance(Maintenance::EmitOnly);
     let archive = Archive::create_on(Arc::new(OsStorage), dir, archive_options, open)?;
     let blocks: Vec<Block> = options.stream().map(|block| in_order(block, order)).collect();
