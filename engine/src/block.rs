@@ -1,7 +1,6 @@
 //! A block on its way in: its changes are gathered here, and [`commit`](crate::write::commit) takes them.
 
 use std::fmt;
-use std::ops::Range;
 
 use icecore_hot::Root;
 use icecore_segments::step::BlockNumber;
@@ -12,16 +11,28 @@ use crate::error::Error;
 use crate::handle::{AsDomain, id_for_keys};
 use crate::maintain::background::maintain_inline;
 use crate::maintain::backpressure::wait_for_files;
+use crate::memtable::key_order::sort_by_key_bytes;
 use crate::wal::ChangeRef;
 use crate::write::compare::Comparison;
 use crate::write::writer::Writer;
 
-/// One change: ranges of the writer's byte arena.
-#[derive(Clone)]
+/// One change: its key and after it its value, among the bytes of the block.
+#[derive(Clone, Copy)]
 struct Pending {
+    from: usize,
+    value_len: Option<u32>,
+    key_len: u16,
     domain: DomainId,
-    key: Range<usize>,
-    value: Option<Range<usize>>,
+}
+
+impl Pending {
+    fn key(self, bytes: &[u8]) -> &[u8] {
+        &bytes[self.from..][..usize::from(self.key_len)]
+    }
+
+    fn value(self, bytes: &[u8]) -> Option<&[u8]> {
+        self.value_len.map(|len| &bytes[self.from + usize::from(self.key_len)..][..len as usize])
+    }
 }
 
 /// The block being written. Dropping it without [`BlockWriter::commit`] leaves no trace.
@@ -64,16 +75,11 @@ impl<'a> BlockWriter<'a> {
         let domain = id_for_keys(&self.writer.shared.directory.config, domain, [key])?;
         check_len("key", key, KEY_LEN_MAX as u64)?;
         check_len("value", value.unwrap_or_default(), VALUE_LEN_MAX)?;
-        let key = self.append(key);
-        let value = value.map(|value| self.append(value));
-        self.changes.push(Pending { domain, key, value });
+        let (from, value_len) = (self.bytes.len(), value.map(|value| value.len() as u32));
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+        self.changes.push(Pending { from, value_len, key_len: key.len() as u16, domain });
         Ok(())
-    }
-
-    fn append(&mut self, bytes: &[u8]) -> Range<usize> {
-        let from = self.bytes.len();
-        self.bytes.extend_from_slice(bytes);
-        from..self.bytes.len()
     }
 
     /// Commits the block and returns the root of the state after it.
@@ -114,30 +120,39 @@ impl<'a> BlockWriter<'a> {
     }
 
     /// Orders the changes by domain and key and keeps the last of each key.
+    ///
+    /// # Cost
+    /// One pass where each domain's changes ascend by key, as they do when they come from another archive or a sorted list.
     pub(crate) fn settle(&mut self) {
         let bytes = &self.bytes;
-        let place = |change: &Pending| (change.domain, &bytes[change.key.clone()]);
-        // Stable, so that of equal keys the last written stays last.
-        self.changes.sort_by(|a, b| place(a).cmp(&place(b)));
-        let changes = std::mem::take(&mut self.changes);
-        for change in changes {
-            match self.changes.last_mut() {
-                Some(last) if place(last) == place(&change) => *last = change,
-                _ => self.changes.push(change),
+        self.changes.sort_by_key(|change| change.domain);
+        let mut is_settled = true;
+        for changes in self.changes.chunk_by_mut(|a, b| a.domain == b.domain) {
+            if !changes.is_sorted_by(|a, b| a.key(bytes) < b.key(bytes)) {
+                is_settled = false;
+                // Stable, so that of equal keys the last written stays last.
+                sort_by_key_bytes(changes, |change| change.key(bytes));
             }
+        }
+        if !is_settled {
+            self.changes.dedup_by(|later, kept| {
+                let is_same = (later.domain, later.key(bytes)) == (kept.domain, kept.key(bytes));
+                if is_same {
+                    *kept = *later;
+                }
+                is_same
+            });
         }
     }
 
     pub(crate) fn changes_by_domain(&self) -> Vec<ChangeRef<'_>> {
-        let slice = |range: &Range<usize>| &self.bytes[range.clone()];
-        self.changes
-            .iter()
-            .map(|change| ChangeRef {
-                domain: change.domain.0,
-                key: slice(&change.key),
-                value: change.value.as_ref().map(slice),
-            })
-            .collect()
+        let bytes = &self.bytes;
+        let change = |change: &Pending| ChangeRef {
+            domain: change.domain.0,
+            key: change.key(bytes),
+            value: change.value(bytes),
+        };
+        self.changes.iter().map(change).collect()
     }
 }
 

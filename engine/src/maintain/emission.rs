@@ -12,6 +12,8 @@ use icecore_segments::{Entry, Value};
 
 use crate::domain::DomainId;
 use crate::error::Error;
+use crate::memtable::key_order::sort_by_key_bytes;
+use crate::memtable::key_table::KeyNumber;
 use crate::memtable::node_key::NodeVersion;
 use crate::memtable::node_table::in_order;
 use crate::memtable::step_memtable::StepMemtable;
@@ -153,19 +155,21 @@ fn emit_domain(
         });
         return emit_entries(writer, batch.steps, domain, keys.len() as u64, entries, listener);
     }
-    let tables: Vec<_> = batch.tables.iter().map(|table| table.keys(domain)).collect();
-    // Stable, so that of a key the versions of the newest step come first.
-    let mut keys: Vec<_> = tables.iter().rev().flat_map(|keys| keys.iter()).collect();
-    keys.sort_by_key(|(key, _)| *key);
-    let distinct = keys.chunk_by(|(a, _), (b, _)| a == b).count() as u64;
-    let entries = keys.iter().flat_map(|(key, versions)| {
-        versions.iter().rev().map(|(block, bytes)| Entry {
-            key,
-            block: *block,
-            value: value(bytes.as_deref()),
-        })
+    // From the newest step on, so that its versions of a key come first: sorting keeps that.
+    let tables: Vec<_> = batch.tables.iter().rev().map(|table| table.keys(domain)).collect();
+    let numbers = |at: usize| (0..tables[at].len() as KeyNumber).map(move |number| (at as u32, number));
+    let mut keys: Vec<(u32, KeyNumber)> = (0..tables.len()).flat_map(numbers).collect();
+    let key = |(at, number): (u32, KeyNumber)| tables[at as usize].key(number);
+    sort_by_key_bytes(&mut keys, key);
+    let distinct = match tables.len() {
+        1 => keys.len(),
+        _ => keys.chunk_by(|a, b| key(*a) == key(*b)).count(),
+    };
+    let entries = keys.iter().flat_map(|&(at, number)| {
+        let (key, versions) = (key((at, number)), tables[at as usize].versions(number));
+        versions.map(move |(block, bytes)| Entry { key, block, value: value(bytes) })
     });
-    emit_entries(writer, batch.steps, domain, distinct, entries, listener)
+    emit_entries(writer, batch.steps, domain, distinct as u64, entries, listener)
 }
 
 fn emit_entries<'e>(

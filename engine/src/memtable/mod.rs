@@ -3,7 +3,12 @@
 //! The writer has tables; a reader of another process has the blocks of the log, and tables when it needs them. Emission writes
 //! them out.
 
+mod byte_arena;
+pub(crate) mod key_order;
+pub(crate) mod key_table;
 pub(crate) mod log_tail;
+#[cfg(test)]
+mod model_tests;
 pub(crate) mod node_key;
 pub(crate) mod node_table;
 pub(crate) mod step_memtable;

@@ -4,8 +4,6 @@
 //! that is pinned to an older height does not see versions above it. A table is never thinned out: emission and
 //! unwinding make a new list of tables, and readers that hold the old one keep its tables alive.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,30 +11,39 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use icecore_hot::Root;
 use icecore_segments::checksum::Checksum;
 use icecore_segments::step::{BlockNumber, Step};
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::domain::{DomainId, RootRow, root_height, root_key};
 use crate::error::Error;
+use crate::memtable::key_order::{self, KeyOrder, sort_by_key_bytes};
+use crate::memtable::key_table::{KeyNumber, KeyTable};
 use crate::memtable::node_key::NodeVersion;
 use crate::memtable::node_table::{NodeTable, bytes_of};
 use crate::memtable::{Direction, Found};
 use crate::options::Config;
 use crate::wal::ChangeRef;
 
-/// The versions of one key, block ascending.
-pub(crate) type Versions = Vec<(BlockNumber, Option<Box<[u8]>>)>;
-
-/// The keys of one domain, in order.
-pub(crate) type Keys = BTreeMap<Box<[u8]>, Versions>;
-
 /// All versions of one step, in memory.
 #[derive(Debug)]
 pub(crate) struct StepMemtable {
     step: Step,
     /// Of all domains but that of nodes, which is the last.
-    domains: Vec<RwLock<Keys>>,
+    domains: Vec<DomainTable>,
     nodes: NodeTable,
     bytes: AtomicU64,
+}
+
+/// The versions of one domain. Who locks both locks the order first.
+#[derive(Debug)]
+struct DomainTable {
+    order: Mutex<KeyOrder>,
+    keys: RwLock<KeyTable>,
+}
+
+impl DomainTable {
+    fn new(keys: KeyTable) -> Self {
+        Self { order: Mutex::default(), keys: RwLock::new(keys) }
+    }
 }
 
 impl StepMemtable {
@@ -44,8 +51,8 @@ impl StepMemtable {
         Self::empty(step, config.domains.len() - usize::from(config.snapshots.is_some()))
     }
 
-    fn empty(step: Step, domains: usize) -> Self {
-        let domains = (0..domains).map(|_| RwLock::new(Keys::new())).collect();
+    pub(super) fn empty(step: Step, domains: usize) -> Self {
+        let domains = (0..domains).map(|_| DomainTable::new(KeyTable::new())).collect();
         Self { step, domains, nodes: NodeTable::default(), bytes: AtomicU64::new(0) }
     }
 
@@ -53,19 +60,19 @@ impl StepMemtable {
         self.step
     }
 
-    /// Bytes of keys and values held.
+    /// Bytes of keys and values held, a key counted with each of its versions.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// How many blocks are in the table.
+    /// How many blocks are in the table: every block has a key among the roots.
     pub(crate) fn blocks(&self) -> u64 {
         self.keys(DomainId::ROOTS).len() as u64
     }
 
-    /// The newest block in the table: every block has a key among the roots.
+    /// The newest block in the table.
     pub(crate) fn last_height(&self) -> Option<BlockNumber> {
-        self.keys(DomainId::ROOTS).last_key_value().and_then(|(key, _)| root_height(key))
+        self.keys(DomainId::ROOTS).last_block()
     }
 
     /// Adds the changes of one block to a domain. `height` is above every height in the table.
@@ -75,18 +82,12 @@ impl StepMemtable {
         height: BlockNumber,
         changes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
     ) {
-        let mut keys = self.domains[domain.index()].write();
+        let mut keys = self.domains[domain.index()].keys.write();
+        keys.begin_block(height);
         let mut bytes = 0;
         for (key, value) in changes {
             bytes += key.len() + value.map_or(0, <[u8]>::len);
-            let version = (height, value.map(Box::from));
-            // One search, at the price of a copy of the key where it is there already.
-            match keys.entry(key.into()) {
-                Entry::Occupied(versions) => versions.into_mut().push(version),
-                Entry::Vacant(place) => {
-                    place.insert(vec![version]);
-                }
-            }
+            keys.add(key, value);
         }
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
@@ -97,31 +98,23 @@ impl StepMemtable {
         self.nodes.push(versions);
     }
 
-    /// The keys of a domain; `None` for that of nodes.
-    fn read(&self, domain: DomainId) -> Option<RwLockReadGuard<'_, Keys>> {
-        self.domains.get(domain.index()).map(RwLock::read)
-    }
-
     /// The newest version of `key` at or below `at`.
     pub(crate) fn get(&self, domain: DomainId, key: &[u8], at: BlockNumber) -> Option<Found> {
-        let Some(keys) = self.read(domain) else { return self.nodes.get(key, at) };
-        newest(keys.get(key)?, at).map(|(block, value)| (*block, value.as_deref().map(<[u8]>::to_vec)))
+        let Some(domain) = self.domains.get(domain.index()) else { return self.nodes.get(key, at) };
+        domain.keys.read().get(key, at)
     }
 
     /// The versions of `key` at or below `at`, newest first.
     pub(crate) fn history(&self, domain: DomainId, key: &[u8], at: BlockNumber) -> Vec<Found> {
-        let Some(keys) = self.read(domain) else { return self.nodes.history(key, at) };
-        let versions = keys.get(key).map_or(&[][..], Vec::as_slice);
-        let end = versions.partition_point(|(block, _)| *block <= at);
-        versions[..end]
-            .iter()
-            .rev()
-            .map(|(block, value)| (*block, value.as_deref().map(<[u8]>::to_vec)))
-            .collect()
+        let Some(domain) = self.domains.get(domain.index()) else { return self.nodes.history(key, at) };
+        domain.keys.read().history(key, at)
     }
 
     /// Up to `limit` keys inside `bounds` that have a version at or below `at`, each with the newest such version, in
     /// the direction given.
+    ///
+    /// # Cost
+    /// The first range after blocks were added orders their new keys: see [`key_order`].
     pub(crate) fn range(
         &self,
         domain: DomainId,
@@ -133,25 +126,19 @@ impl StepMemtable {
         if is_empty(bounds) {
             return Vec::new();
         }
-        let Some(keys) = self.read(domain) else { return self.nodes.range(bounds, at, direction, limit) };
-        let range = keys.range::<[u8], _>(bounds);
-        let visible = |key: &[u8], versions: &Versions| {
-            let (block, value) = newest(versions, at)?;
-            Some((key.to_vec(), (*block, value.as_deref().map(<[u8]>::to_vec))))
+        let Some(domain) = self.domains.get(domain.index()) else {
+            return self.nodes.range(bounds, at, direction, limit);
         };
-        match direction {
-            Direction::Forward => {
-                range.filter_map(|(key, versions)| visible(key, versions)).take(limit).collect()
-            }
-            Direction::Backward => {
-                range.rev().filter_map(|(key, versions)| visible(key, versions)).take(limit).collect()
-            }
-        }
+        let mut order = domain.order.lock();
+        let mut keys = domain.keys.read();
+        let runs = order.extend(&mut keys);
+        drop(order);
+        key_order::range(&keys, &runs, bounds, keys.blocks_up_to(at), direction, limit)
     }
 
-    /// The keys of a domain that is not that of nodes, for emission: the caller holds off writers while it reads.
-    pub(crate) fn keys(&self, domain: DomainId) -> RwLockReadGuard<'_, Keys> {
-        self.domains[domain.index()].read()
+    /// The keys of a domain that is not that of nodes.
+    pub(crate) fn keys(&self, domain: DomainId) -> RwLockReadGuard<'_, KeyTable> {
+        self.domains[domain.index()].keys.read()
     }
 
     /// The nodes.
@@ -161,25 +148,11 @@ impl StepMemtable {
 
     /// A copy that has only the versions at or below `to`, and nodes only where they are asked for.
     pub(crate) fn unwound(&self, to: BlockNumber, with_nodes: bool) -> Self {
-        let mut copy = Self::empty(self.step, self.domains.len());
-        let mut bytes = 0;
-        if with_nodes {
-            copy.nodes = self.nodes.unwound(to);
-            bytes += copy.nodes.bytes();
-        }
-        for (source, target) in self.domains.iter().zip(&copy.domains) {
-            let mut target = target.write();
-            for (key, versions) in source.read().iter() {
-                let end = versions.partition_point(|(block, _)| *block <= to);
-                if end > 0 {
-                    let len = |value: &Option<Box<[u8]>>| key.len() + value.as_ref().map_or(0, |v| v.len());
-                    bytes += versions[..end].iter().map(|(_, value)| len(value) as u64).sum::<u64>();
-                    target.insert(key.clone(), versions[..end].to_vec());
-                }
-            }
-        }
-        copy.bytes.store(bytes, Ordering::Relaxed);
-        copy
+        let nodes = if with_nodes { self.nodes.unwound(to) } else { NodeTable::default() };
+        let keys: Vec<KeyTable> = self.domains.iter().map(|domain| domain.keys.read().unwound(to)).collect();
+        let bytes = nodes.bytes() + keys.iter().map(KeyTable::bytes).sum::<u64>();
+        let domains = keys.into_iter().map(DomainTable::new).collect();
+        Self { step: self.step, domains, nodes, bytes: AtomicU64::new(bytes) }
     }
 
     /// Shows every block of the table in order: height, root, changes ordered by domain and key.
@@ -191,17 +164,23 @@ impl StepMemtable {
         let domains: Vec<_> = config.declared_ids().map(|(domain, _)| (domain, self.keys(domain))).collect();
         let mut changes: Vec<(BlockNumber, ChangeRef<'_>)> = Vec::new();
         for (domain, keys) in &domains {
-            for (key, versions) in keys.iter() {
-                changes.extend(versions.iter().map(|(block, value)| {
-                    (*block, ChangeRef { domain: domain.0, key, value: value.as_deref() })
-                }));
+            let mut numbers: Vec<KeyNumber> = (0..keys.len() as KeyNumber).collect();
+            sort_by_key_bytes(&mut numbers, |number| keys.key(number));
+            for number in numbers {
+                let key = keys.key(number);
+                changes.extend(
+                    keys.versions(number)
+                        .map(|(block, value)| (block, ChangeRef { domain: domain.0, key, value })),
+                );
             }
         }
         changes.sort_by_key(|(block, _)| *block);
         let mut rest = changes.as_slice();
-        for (key, versions) in self.keys(DomainId::ROOTS).iter() {
-            let row = versions.last().and_then(|(_, row)| RootRow::decode(row.as_deref()?));
-            let (Some(height), Some(row)) = (root_height(key), row) else { continue };
+        // They came with their blocks, and so in order.
+        let roots = self.keys(DomainId::ROOTS);
+        for number in 0..roots.len() as KeyNumber {
+            let row = roots.versions(number).next().and_then(|(_, row)| RootRow::decode(row?));
+            let (Some(height), Some(row)) = (root_height(roots.key(number)), row) else { continue };
             let of_block = rest.partition_point(|(block, _)| *block <= height);
             let block: Vec<_> = rest[..of_block].iter().map(|(_, change)| *change).collect();
             rest = &rest[of_block..];
@@ -246,18 +225,7 @@ pub(crate) fn unwound(
     unwound.filter(|table| table.last_height().is_some()).collect()
 }
 
-fn newest(
-    versions: &[(BlockNumber, Option<Box<[u8]>>)],
-    at: BlockNumber,
-) -> Option<&(BlockNumber, Option<Box<[u8]>>)> {
-    // Most reads are at the head, where the last version is the one.
-    match versions.last() {
-        Some(last) if last.0 <= at => Some(last),
-        _ => versions[..versions.partition_point(|(block, _)| *block <= at)].last(),
-    }
-}
-
-/// Whether bounds admit no key: `BTreeMap::range` panics on some of these.
+/// Whether bounds admit no key.
 fn is_empty(bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
     match bounds {
         (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
@@ -312,6 +280,6 @@ mod tests {
         assert_eq!(copy.get(KV, b"a", 9), Some((3, Some(b"1".to_vec()))));
         assert_eq!(copy.bytes(), 4);
         assert_eq!(table.get(KV, b"a", 9), Some((5, None)), "readers of the old table see it unchanged");
-        assert!(table.unwound(2, true).keys(KV).is_empty());
+        assert_eq!(table.unwound(2, true).keys(KV).len(), 0);
     }
 }

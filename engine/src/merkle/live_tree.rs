@@ -25,9 +25,16 @@ use crate::wal::ChangeRef;
 /// Keys whose former values are looked up together.
 const LOOKUPS: usize = 1 << 14;
 
+/// The memory of a larger block is given back.
+const BATCH_BYTES_KEPT: usize = 1 << 20;
+
 /// The tree of the state at the head, and what takes its newest blocks back.
 pub(crate) struct LiveTree {
     tree: HotTree,
+    /// The changes of the newest block: its memory is used for the next.
+    batch: Batch,
+    /// Of keys and values in the batch.
+    batch_bytes: usize,
     /// The newest blocks, oldest first, at most a reorg window of them.
     window: VecDeque<Applied>,
     /// With snapshots: what the blocks before the window changed since the last snapshot among them.
@@ -43,7 +50,7 @@ struct Applied {
 
 impl LiveTree {
     fn new(tree: HotTree) -> Self {
-        Self { tree, window: VecDeque::new(), older: DirtyKeys::new() }
+        Self { tree, batch: Batch::new(), batch_bytes: 0, window: VecDeque::new(), older: DirtyKeys::new() }
     }
 
     /// Applies a block that follows `previous`, its changes ordered by domain and key. Returns what it writes among the
@@ -55,21 +62,14 @@ impl LiveTree {
         height: BlockNumber,
         changes: &[ChangeRef<'_>],
     ) -> (Root, Vec<NodeVersion>) {
-        let mut batch = Batch::new();
-        for change in changes {
-            let domain = &config.domains[usize::from(change.domain)].name;
-            match change.value {
-                Some(value) => batch.put(domain, change.key, value),
-                None => batch.delete(domain, change.key),
-            }
-        }
-        let (root, undo) = self.tree.apply(&batch);
+        self.gather(config, changes);
+        let (root, undo) = self.tree.apply(&self.batch);
         let Some(snapshots) = config.snapshots else {
             self.window.push_back(Applied { height, undo, is_snapshot: false });
             self.trim_undo_window(config);
             return (root, Vec::new());
         };
-        let leaves = self.leaves(&batch, changes, &undo);
+        let leaves = self.leaves(changes, &undo);
         let is_snapshot = snapshots.is_due(height, previous);
         self.window.push_back(Applied { height, undo, is_snapshot });
         let mut nodes = Vec::new();
@@ -82,14 +82,31 @@ impl LiveTree {
         (root, nodes)
     }
 
+    /// Fills the batch with the changes of a block.
+    fn gather(&mut self, config: &Config, changes: &[ChangeRef<'_>]) {
+        if self.batch_bytes > BATCH_BYTES_KEPT {
+            self.batch = Batch::new();
+        }
+        self.batch.clear();
+        self.batch_bytes = 0;
+        for change in changes {
+            let domain = &config.domains[usize::from(change.domain)].name;
+            self.batch_bytes += change.key.len() + change.value.map_or(0, <[u8]>::len);
+            match change.value {
+                Some(value) => self.batch.put(domain, change.key, value),
+                None => self.batch.delete(domain, change.key),
+            }
+        }
+    }
+
     /// The keys that the newest block inserted and deleted, ascending by key hash.
-    fn leaves(&self, batch: &Batch, changes: &[ChangeRef<'_>], undo: &Undo) -> Vec<(NodeKey, NodeValue)> {
+    fn leaves(&self, changes: &[ChangeRef<'_>], undo: &Undo) -> Vec<(NodeKey, NodeValue)> {
         if changes.iter().all(|change| change.value.is_some())
             && undo.keys().all(|(_, was_present)| was_present)
         {
             return Vec::new();
         }
-        let hashes: Vec<KeyHash> = self.tree.key_hashes(batch).collect();
+        let hashes: Vec<KeyHash> = self.tree.key_hashes(&self.batch).collect();
         // First bytes and numbers are cheaper to move about than hashes.
         let numbered = (0..).zip(&hashes).map(|(at, key)| (NodeKey::leaf(key).head(), at));
         let mut order: Vec<(u64, usize)> = numbered.collect();

@@ -10,6 +10,7 @@ use icecore_segments::step::BlockNumber;
 use crate::domain::{DomainId, RootRow, root_key};
 use crate::error::Error;
 use crate::memtable::Found;
+use crate::memtable::key_table::KeyNumber;
 use crate::read::read_state::ReadState;
 use crate::segment::live::LiveSegment;
 use crate::wal::{ChangeRef, digest};
@@ -158,12 +159,11 @@ fn first_of_block(
     wanted: impl Fn(&[u8]) -> bool,
 ) -> Result<Option<(Vec<u8>, Found)>, Error> {
     for table in version.memory()? {
-        for (key, versions) in table.keys(domain).iter() {
-            let Ok(at) = versions.binary_search_by_key(&height, |(block, _)| *block) else { continue };
-            if wanted(key) {
-                let value = versions[at].1.as_deref().map(<[u8]>::to_vec);
-                return Ok(Some((key.to_vec(), (height, value))));
-            }
+        let keys = table.keys(domain);
+        let numbers = (0..keys.len() as KeyNumber).filter(|number| keys.has_version(*number, height));
+        if let Some(key) = numbers.map(|number| keys.key(number)).filter(|key| wanted(key)).min() {
+            let found = keys.get(key, height);
+            return Ok(found.map(|found| (key.to_vec(), found)));
         }
     }
     let covers = |blocks: (BlockNumber, BlockNumber)| blocks.0 <= height && height <= blocks.1;

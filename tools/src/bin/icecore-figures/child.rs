@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::follow::{self, Sync};
+use crate::ingest::{self, Order};
 use crate::instructions;
 use crate::many::{self, Task};
 
@@ -43,6 +44,8 @@ pub(crate) enum Work {
     },
     /// Looks up the keys of the counted parts.
     Lookups { dir: PathBuf },
+    /// Commits blocks that were made before.
+    Ingest { dir: PathBuf, order: Order, blocks: u64, changes: u64 },
     /// Commits blocks as it is told on standard input.
     Writer { dir: PathBuf, sync: Sync },
 }
@@ -80,6 +83,10 @@ pub(crate) fn command(work: &Work) -> Result<Command, Box<dyn Error>> {
         Work::Task { task, dir } => command.arg("task").arg(value_name(task)).arg(dir),
         Work::Command { command: run } => command.arg("command").arg("--").args(run),
         Work::Lookups { dir } => command.arg("lookups").arg(dir),
+        Work::Ingest { dir, order, blocks, changes } => {
+            let numbers = [blocks.to_string(), changes.to_string()];
+            command.arg("ingest").arg(dir).arg(value_name(order)).args(numbers)
+        }
         Work::Writer { dir, sync } => command.arg("writer").arg(dir).arg(value_name(sync)),
     };
     Ok(command)
@@ -107,6 +114,9 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Box<dyn Error>> {
         Work::Command { command } => serde_json::to_string(&command_cost(command)?)?,
         Work::Writer { dir, sync } => return follow::write(dir, *sync),
         Work::Lookups { dir } => return instructions::look_up(dir),
+        Work::Ingest { dir, order, blocks, changes } => {
+            serde_json::to_string(&ingest::commit_all(dir, *order, *blocks, *changes)?)?
+        }
         Work::Merge { .. } | Work::Reindex { .. } => serde_json::to_string(&rewrite(&args.work)?)?,
     };
     println!("{said}");
@@ -159,7 +169,11 @@ fn rewrite(work: &Work) -> Result<Outcome, Box<dyn Error>> {
             let (plans, peak) = watch(|| archive.reindex(rule, Some(domain), &tasks));
             (plans.map(drop), peak)
         }
-        Work::Task { .. } | Work::Command { .. } | Work::Lookups { .. } | Work::Writer { .. } => {
+        Work::Task { .. }
+        | Work::Command { .. }
+        | Work::Lookups { .. }
+        | Work::Ingest { .. }
+        | Work::Writer { .. } => {
             return Err("this rewrites nothing".into());
         }
     };

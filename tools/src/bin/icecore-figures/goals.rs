@@ -315,9 +315,17 @@ pub(crate) const GET: &[Goal] = &[
     ("icecore get, more changes in memory: processor, to that of fewer", "x", Free),
 ];
 
+/// The figures of `ingest`.
+pub(crate) const INGEST: &[Goal] = &[
+    ("ingest, changes in order: processor a change", "us", AtMost(0.7)),
+    ("ingest, changes shuffled: processor a change", "us", Free),
+    ("ingest, nothing emitted: processor a change", "us", Free),
+    ("ingest, nothing emitted: memory a change", "B", Free),
+];
+
 /// All figures, in the order in which they are told. Another subcommand chains its table here.
 fn all() -> impl Iterator<Item = &'static Goal> {
-    FILES.iter().chain(INSTRUCTIONS).chain(HOT).chain(MANY).chain(FOLLOW).chain(GET)
+    FILES.iter().chain(INSTRUCTIONS).chain(HOT).chain(MANY).chain(FOLLOW).chain(GET).chain(INGEST)
 }
 
 /// The figure of that name.

@@ -6,6 +6,7 @@ mod follow;
 mod get;
 mod goals;
 mod hot;
+mod ingest;
 mod instructions;
 mod many;
 mod report;
@@ -47,6 +48,8 @@ enum Command {
     Follow(follow::FollowArgs),
     /// The figures of one lookup by the command `icecore` while the log holds many changes.
     Get(get::GetArgs),
+    /// The figures of an ingest through the crate: processor time and memory of a change.
+    Ingest(ingest::IngestArgs),
     /// Work whose memory is measured, in a process of its own.
     #[command(hide = true)]
     Child(child::ChildArgs),
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Many(args) => many::run(&args),
         Command::Follow(args) => follow::run(&args),
         Command::Get(args) => get::run(&args),
+        Command::Ingest(args) => ingest::run(&args),
         Command::Child(args) => child::run(&args),
     };
     icecore_tools::exit::code("icecore-figures", result)

@@ -1,0 +1,309 @@
+//! The keys of one domain of a step with their versions, found by hash.
+//!
+//! ```text
+//! slots       [hash, key] ...           open addressing; a power of two of them, at most three of four in use
+//! keys        [place, len, count, tail] in the order in which they came: every block adds an ascending run
+//! versions    [v1] | [link][v2 v3] | [link][v4 v5 v6 v7] | ...     of one key; others are in between
+//! arena       key, value, value, key, value ...
+//! ```
+//!
+//! A key's versions are in lists that double, each with a link to the one before: one version costs one place, a key with a
+//! version in every block is searched in two binary searches, and nothing is copied when it gets another.
+//!
+//! Adding a change that is not the first of its key takes one probe, one comparison and two copies. No order is kept: see
+//! [`key_order`](super::key_order).
+
+use std::hash::{BuildHasher, RandomState};
+
+use icecore_segments::step::BlockNumber;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::Found;
+use super::byte_arena::{ByteArena, Place};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct KeyTable {
+    /// Drawn anew for each table: who chooses keys must not choose where they go, or a block could make every probe long.
+    seed: u64,
+    slots: Vec<Slot>,
+    keys: Vec<Key>,
+    versions: Vec<Version>,
+    arena: ByteArena,
+    /// The blocks that changed the domain, ascending.
+    blocks: Vec<BlockNumber>,
+}
+
+/// The number of a key in its table.
+pub(crate) type KeyNumber = u32;
+
+/// A key beside its hash, by which it is told from most others without a look at it.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    hash: u32,
+    key: KeyNumber,
+}
+
+const FREE: Slot = Slot { hash: 0, key: KeyNumber::MAX };
+
+/// One key.
+#[derive(Debug)]
+struct Key {
+    place: Place,
+    len: u16,
+    /// How many versions it has.
+    count: u32,
+    /// Where the last list of its versions begins.
+    tail: u32,
+}
+
+/// One version, or before a list of versions the link: `block` is then where the list before begins.
+#[derive(Clone, Copy, Debug)]
+struct Version {
+    place: Place,
+    /// The length of the value, or [`DELETION`].
+    len: u32,
+    /// The place of its block among `blocks`.
+    block: u32,
+}
+
+const DELETION: u32 = u32::MAX;
+
+impl KeyTable {
+    pub(super) fn new() -> Self {
+        Self {
+            seed: RandomState::new().hash_one(0),
+            slots: Vec::new(),
+            keys: Vec::new(),
+            versions: Vec::new(),
+            arena: ByteArena::default(),
+            blocks: Vec::new(),
+        }
+    }
+
+    /// How many keys there are.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The newest block that changed the domain.
+    pub(super) fn last_block(&self) -> Option<BlockNumber> {
+        self.blocks.last().copied()
+    }
+
+    /// The bytes of a key.
+    #[inline]
+    pub(crate) fn key(&self, number: KeyNumber) -> &[u8] {
+        let key = &self.keys[number as usize];
+        self.arena.get(key.place, usize::from(key.len))
+    }
+
+    /// Begins a block above all others.
+    pub(super) fn begin_block(&mut self, height: BlockNumber) {
+        debug_assert!(self.last_block().is_none_or(|last| last < height), "blocks are added in order");
+        self.blocks.push(height);
+    }
+
+    /// Adds a change of the newest block.
+    pub(super) fn add(&mut self, key: &[u8], value: Option<&[u8]>) {
+        let number = self.find_or_insert(key);
+        let block = self.blocks.len() as u32 - 1;
+        self.add_version(number, block, value);
+    }
+
+    fn add_version(&mut self, number: KeyNumber, block: u32, value: Option<&[u8]>) {
+        let (place, len) = match value {
+            Some(value) => (self.arena.push(value), value.len() as u32),
+            None => (Place::default(), DELETION),
+        };
+        let version = Version { place, len, block };
+        let key = &mut self.keys[number as usize];
+        key.count += 1;
+        let first = first_of_list(key.count);
+        if key.count == first {
+            if first > 1 {
+                self.versions.push(Version { block: key.tail, ..version });
+            }
+            key.tail = u32::try_from(self.versions.len()).expect("a step has fewer than 2^32 versions");
+            self.versions.push(version);
+            self.versions.resize(self.versions.len() + first as usize - 1, version);
+        } else {
+            self.versions[(key.tail + key.count - first) as usize] = version;
+        }
+    }
+
+    /// The number of a key that is there.
+    fn find(&self, key: &[u8]) -> Option<KeyNumber> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        let number = self.slots[self.probe(self.hash(key), key)].key;
+        (number != FREE.key).then_some(number)
+    }
+
+    #[inline]
+    fn find_or_insert(&mut self, key: &[u8]) -> KeyNumber {
+        if (self.keys.len() + 1) * 4 > self.slots.len() * 3 {
+            self.grow();
+        }
+        let hash = self.hash(key);
+        let place = self.probe(hash, key);
+        let number = self.slots[place].key;
+        if number != FREE.key {
+            return number;
+        }
+        let number = u32::try_from(self.keys.len()).expect("a step has fewer than 2^32 keys");
+        let len = u16::try_from(key.len()).expect("a key has at most 1024 bytes");
+        self.keys.push(Key { place: self.arena.push(key), len, count: 0, tail: 0 });
+        self.slots[place] = Slot { hash, key: number };
+        number
+    }
+
+    #[inline]
+    fn hash(&self, key: &[u8]) -> u32 {
+        xxh3_64_with_seed(key, self.seed) as u32
+    }
+
+    /// The slot of a key, or the one where it would go. There is a free one.
+    #[inline]
+    fn probe(&self, hash: u32, key: &[u8]) -> usize {
+        let mut at = home(hash, self.slots.len());
+        loop {
+            let slot = self.slots[at];
+            if slot.key == FREE.key || (slot.hash == hash && self.key(slot.key) == key) {
+                return at;
+            }
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+    }
+
+    /// Doubles the slots. Those of the new table are filled from front to back: the order of hashes is kept.
+    fn grow(&mut self) {
+        let len = (self.slots.len() * 2).max(16);
+        let slots = std::mem::replace(&mut self.slots, vec![FREE; len]);
+        for slot in slots.into_iter().filter(|slot| slot.key != FREE.key) {
+            let mut at = home(slot.hash, len);
+            while self.slots[at].key != FREE.key {
+                at = (at + 1) & (len - 1);
+            }
+            self.slots[at] = slot;
+        }
+    }
+}
+
+/// Reading.
+impl KeyTable {
+    /// The newest version of `key` at or below `at`.
+    pub(crate) fn get(&self, key: &[u8], at: BlockNumber) -> Option<Found> {
+        self.find(key).and_then(|number| self.newest(number, self.blocks_up_to(at)))
+    }
+
+    /// The versions of `key` at or below `at`, newest first.
+    pub(super) fn history(&self, key: &[u8], at: BlockNumber) -> Vec<Found> {
+        let end = self.blocks_up_to(at);
+        let versions = self.find(key).into_iter().flat_map(|number| self.lists(number));
+        let visible = versions.flat_map(|list| list[..visible(list, end)].iter().rev());
+        visible.map(|version| self.found(version)).collect()
+    }
+
+    /// How many of the blocks are at or below `at`: a version is when its block is among them.
+    pub(super) fn blocks_up_to(&self, at: BlockNumber) -> u32 {
+        // Most reads are at the head.
+        let end = match self.blocks.last() {
+            Some(last) if at < *last => self.blocks.partition_point(|block| *block <= at),
+            _ => self.blocks.len(),
+        };
+        end as u32
+    }
+
+    /// The newest version of a key among the first `end` blocks.
+    pub(super) fn newest(&self, number: KeyNumber, end: u32) -> Option<Found> {
+        let newest = self.lists(number).find_map(|list| list[..visible(list, end)].last());
+        newest.map(|version| self.found(version))
+    }
+
+    /// Whether the block of this height wrote or deleted a key.
+    pub(crate) fn has_version(&self, number: KeyNumber, height: BlockNumber) -> bool {
+        let Ok(block) = self.blocks.binary_search(&height) else { return false };
+        let newest = self.lists(number).find_map(|list| list[..visible(list, block as u32 + 1)].last());
+        newest.is_some_and(|version| version.block == block as u32)
+    }
+
+    /// The versions of a key, newest first.
+    pub(crate) fn versions(&self, number: KeyNumber) -> impl Iterator<Item = (BlockNumber, Option<&[u8]>)> {
+        let versions = self.lists(number).flat_map(|list| list.iter().rev());
+        versions.map(|version| (self.blocks[version.block as usize], self.value(version)))
+    }
+
+    /// The lists of the versions of a key, newest first, each oldest first.
+    fn lists(&self, number: KeyNumber) -> impl Iterator<Item = &[Version]> {
+        let key = &self.keys[number as usize];
+        let (mut count, mut begin) = (key.count, key.tail as usize);
+        std::iter::from_fn(move || {
+            if count == 0 {
+                return None;
+            }
+            let first = first_of_list(count);
+            let list = &self.versions[begin..][..(count - first + 1) as usize];
+            count = first - 1;
+            if count > 0 {
+                begin = self.versions[begin - 1].block as usize;
+            }
+            Some(list)
+        })
+    }
+
+    fn found(&self, version: &Version) -> Found {
+        (self.blocks[version.block as usize], self.value(version).map(<[u8]>::to_vec))
+    }
+
+    fn value(&self, version: &Version) -> Option<&[u8]> {
+        (version.len != DELETION).then(|| self.arena.get(version.place, version.len as usize))
+    }
+
+    /// A copy that has only the versions at or below `to`.
+    pub(super) fn unwound(&self, to: BlockNumber) -> Self {
+        let end = self.blocks_up_to(to);
+        let mut copy = Self { blocks: self.blocks[..end as usize].to_vec(), ..Self::new() };
+        for number in 0..self.keys.len() as KeyNumber {
+            let lists: Vec<&[Version]> = self.lists(number).collect();
+            let kept = lists.iter().rev().flat_map(|list| &list[..visible(list, end)]);
+            let mut target = None;
+            for version in kept {
+                let target = *target.get_or_insert_with(|| copy.find_or_insert(self.key(number)));
+                copy.add_version(target, version.block, self.value(version));
+            }
+        }
+        copy
+    }
+
+    /// Bytes of keys and values held, a key counted with each of its versions.
+    pub(super) fn bytes(&self) -> u64 {
+        let bytes = |number| {
+            let versions = self.versions(number);
+            versions.map(move |(_, value)| (self.key(number).len() + value.map_or(0, <[u8]>::len)) as u64)
+        };
+        (0..self.keys.len() as KeyNumber).flat_map(bytes).sum()
+    }
+}
+
+/// Where the search for a hash begins: slots are in the order of hashes, as far as there is room.
+#[inline]
+fn home(hash: u32, slots: usize) -> usize {
+    ((u64::from(hash) * slots as u64) >> 32) as usize
+}
+
+/// Versions are counted from one, and each list begins with a power of two.
+#[inline]
+fn first_of_list(count: u32) -> u32 {
+    1 << count.ilog2()
+}
+
+/// How many versions of a list are of the first `end` blocks.
+#[inline]
+fn visible(list: &[Version], end: u32) -> usize {
+    match list.last() {
+        Some(last) if end <= last.block => list.partition_point(|version| version.block < end),
+        _ => list.len(),
+    }
+}
