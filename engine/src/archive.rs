@@ -311,6 +311,7 @@ impl Drop for Archive {
         self.background = None;
         // An error has no caller here; whoever needs to know calls `close`. A poisoned archive has nothing to sync.
         let _ = self.writer.close();
+        self.writer.shared.close();
     }
 }
 

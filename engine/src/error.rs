@@ -115,6 +115,13 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
+    /// The [`Archive`](crate::Archive) of this process that a reader was cloned from was closed or dropped, so no block will
+    /// reach the reader any more. What it sees stays readable.
+    #[error("the archive at {} was closed", path.display())]
+    Closed {
+        /// The directory.
+        path: PathBuf,
+    },
     /// There is no archive here.
     #[error("no archive at {}", path.display())]
     NotAnArchive {
@@ -388,7 +395,7 @@ impl Error {
             // Of a poisoned archive these causes must be known for what they are, or opening again fails as well.
             Self::HeldUp { cause, .. }
             | Self::Poisoned { cause: cause @ (ErrorKind::NoSpace | ErrorKind::Limit), .. } => *cause,
-            Self::Poisoned { .. } | Self::Replaced { .. } => ErrorKind::Closed,
+            Self::Poisoned { .. } | Self::Replaced { .. } | Self::Closed { .. } => ErrorKind::Closed,
         }
     }
 }

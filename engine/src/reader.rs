@@ -108,8 +108,12 @@ impl Reader {
     /// Those of the system; [`Error::Replaced`]. The reader stays what it was, and may be refreshed again.
     pub fn refresh(&self) -> Result<bool, Error> {
         self.shared.follow()?;
+        // Before the look: what was committed before the archive was closed is told first.
+        let open = self.shared.check_open();
         let installed = self.shared.installed.load(Ordering::Acquire);
-        Ok(self.seen.swap(installed, Ordering::Relaxed) != installed)
+        let is_new = self.seen.swap(installed, Ordering::Relaxed) != installed;
+        self.shared.read_state().check_head()?;
+        if is_new { Ok(true) } else { open.map(|()| false) }
     }
 
     /// Waits for a block above `after`, which is what [`Reader::head`] gave, and returns the head; `None` when there was none
@@ -126,12 +130,17 @@ impl Reader {
         let (after, started) = (after.into(), Instant::now());
         let mut pause = PAUSE_MIN;
         loop {
+            self.shared.follow()?;
+            // Before the look, as in `refresh`.
+            let open = self.shared.check_open();
             let installed = self.shared.installed.load(Ordering::Acquire);
-            self.refresh()?;
-            let head = self.head();
-            if head > after {
-                return Ok(head);
+            self.seen.store(installed, Ordering::Relaxed);
+            let state = self.shared.read_state();
+            state.check_head()?;
+            if state.head > after {
+                return Ok(state.head);
             }
+            open?;
             let left = timeout.saturating_sub(started.elapsed());
             if left.is_zero() {
                 return Ok(None);
@@ -141,7 +150,9 @@ impl Reader {
                 pause = (pause * 2).min(PAUSE_MAX);
             } else {
                 let mut waiting = self.shared.waiting.lock();
-                if self.shared.installed.load(Ordering::Acquire) == installed {
+                if self.shared.installed.load(Ordering::Acquire) == installed
+                    && self.shared.check_open().is_ok()
+                {
                     self.shared.changed.wait_for(&mut waiting, left);
                 }
             }
