@@ -11,4 +11,5 @@ pub(crate) mod multi_get;
 pub(crate) mod read_state;
 pub(crate) mod roots;
 pub(crate) mod scan;
+pub(crate) mod scan_range;
 pub(crate) mod shared;
