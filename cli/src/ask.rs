@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use icecore::{Reader, View};
+use icecore::{ErrorKind, Reader, View};
 
 use crate::encoding::{Encoding, Face};
 use crate::exit::Failure;
@@ -69,13 +69,15 @@ impl Asked {
         Ok(Self { reader, encoding, only_domain, is_ethereum, shapes })
     }
 
-    /// Sees what was committed since the archive was opened.
+    /// Sees what was committed since the archive was opened. A damaged log is left to the questions that need it.
     ///
     /// # Errors
     /// The archive cannot be read any more.
     pub(crate) fn refresh(&self) -> Result<(), Failure> {
-        self.reader.refresh()?;
-        Ok(())
+        match self.reader.refresh() {
+            Err(error) if error.kind() == ErrorKind::Corrupt && self.reader.latest().is_err() => Ok(()),
+            refreshed => Ok(refreshed.map(drop)?),
+        }
     }
 
     /// Says under `--verbose` what the answers cost.

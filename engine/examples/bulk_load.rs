@@ -14,7 +14,7 @@ const CHANGES: u64 = 50;
 fn main() -> Result<(), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("chain.ice");
-    // Keys of one length are checked at the door.
+    // Keys of one length: every call checks it.
     let options = Options::new().declare(Domain::new("storage").key_len(8)).blocks_per_step(128);
 
     // Until the end a power loss may take the blocks of a step, and a load can be begun again from the head; a killed process

@@ -1,4 +1,4 @@
-//! A block on its way in: its changes are gathered here, and [`commit`](crate::write::commit) takes them.
+//! A block on its way in: its changes are collected here, and [`commit`](crate::write::commit) takes them.
 
 use std::fmt;
 
@@ -35,17 +35,21 @@ impl Pending {
     }
 }
 
-/// The block being written. Dropping it without [`BlockWriter::commit`] leaves no trace.
+/// A block on its way in: changes are collected in memory and take effect together at [`BlockWriter::commit`]. Dropping it without a
+/// commit leaves no trace. [`Archive::begin`](crate::Archive::begin) makes one.
 pub struct BlockWriter<'a> {
     pub(crate) writer: &'a Writer,
     height: BlockNumber,
+    /// How many unwindings there had been when the block was begun.
+    unwinds: u64,
     bytes: Vec<u8>,
     changes: Vec<Pending>,
 }
 
 impl<'a> BlockWriter<'a> {
     pub(crate) fn new(writer: &'a Writer, height: BlockNumber) -> Self {
-        Self { writer, height, bytes: Vec::new(), changes: Vec::new() }
+        let unwinds = writer.lock().unwinds();
+        Self { writer, height, unwinds, bytes: Vec::new(), changes: Vec::new() }
     }
 
     /// The height of the block.
@@ -53,15 +57,22 @@ impl<'a> BlockWriter<'a> {
         self.height
     }
 
-    /// Writes a key. The last write or deletion of a key in a block wins.
+    /// Sets the value of a key. The last write or deletion of a key in a block wins. An empty value is a value.
+    ///
+    /// # Cost
+    /// Copies key and value into the memory of this block.
     ///
     /// # Errors
-    /// [`Error::UnknownDomain`]; [`Error::KeyLength`]; [`Error::TooLarge`] for a key over 1024 bytes or a value over 1 GiB.
+    /// [`Error::UnknownDomain`]; [`Error::KeyLength`] where the domain fixes another length; [`Error::TooLarge`] for a key over
+    /// [`KEY_LEN_MAX`] (1024) bytes or a value over [`VALUE_LEN_MAX`] (1 GiB). The block stays as it was.
     pub fn put<D: AsDomain + ?Sized>(&mut self, domain: &D, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.push(domain, key, Some(value))
     }
 
-    /// Deletes a key. Deleting a key that is absent is recorded as a version too.
+    /// Deletes a key. Deleting an absent key is recorded as a version too, and [`View::history`](crate::View::history) shows it.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDomain`]; [`Error::KeyLength`]; [`Error::TooLarge`] for a key over [`KEY_LEN_MAX`] (1024) bytes.
     pub fn delete<D: AsDomain + ?Sized>(&mut self, domain: &D, key: &[u8]) -> Result<(), Error> {
         self.push(domain, key, None)
     }
@@ -82,69 +93,54 @@ impl<'a> BlockWriter<'a> {
         Ok(())
     }
 
-    /// Commits the block and returns the root of the state after it.
+    /// Commits the block and returns the root of the state after it. Readers of this process see it when this returns.
     ///
-    /// `Ok` means committed and nothing else; maintenance that follows inside the call and fails is in
-    /// [`Stats::failures`](crate::Stats::failures) and is tried again by later commits or by
-    /// [`Archive::maintain`](crate::Archive::maintain).
+    /// `Ok` means committed and nothing else. Maintenance that follows inside the call and fails is reported by
+    /// [`Stats::failures`](crate::Stats::failures); later commits and [`Archive::maintain`](crate::Archive::maintain) try it again.
+    ///
+    /// # Cost
+    /// One append to the log, and one sync unless [`Durability`](crate::Durability) says otherwise; the Merkle tree hashes what changed and the path
+    /// above it. The first commit after opening builds the tree from the whole latest state. With
+    /// [`Maintenance::Inline`](crate::Maintenance::Inline) a step that becomes ready is emitted and merged before this returns.
     ///
     /// # Errors
-    /// [`Error::CommitUnknown`] when the log failed: the block is committed or not, the archive refuses writes, and opening it
-    /// again tells which by its head.
+    /// [`Error::CommitUnknown`] when the log failed: the block is committed or it is not, the archive refuses writes, and the
+    /// head after reopening tells which.
     ///
-    /// After any other error the block was not committed, and no later opening shows it. It can be tried again unless
-    /// [`Archive::is_poisoned`](crate::Archive::is_poisoned).
-    ///
-    /// [`Error::NotRising`] when another block got ahead; [`Error::TooLarge`] for a block over 4 GiB; [`Error::HeldUp`] when
-    /// complete steps pile up in memory because files cannot be written: try again when the cause is gone.
+    /// After any other error the block was not committed, and no later opening shows it. Begin it again, unless
+    /// [`Archive::is_poisoned`](crate::Archive::is_poisoned):
+    /// - [`Error::NotRising`] when another block was committed first;
+    /// - [`Error::StaleBlock`] when blocks were unwound since this one was begun;
+    /// - [`Error::TooLarge`] for a block over 4 GiB;
+    /// - [`Error::HeldUp`] when complete steps pile up in memory because files cannot be written.
     ///
     /// # Durability
     /// As [`Durability`](crate::Durability) says. In every mode the block survives the death of this process.
-    pub fn commit(mut self) -> Result<Root, Error> {
-        self.settle();
+    pub fn commit(self) -> Result<Root, Error> {
         wait_for_files(self.writer)?;
-        let root = self.writer.commit(self.height, &self.changes_by_domain())?;
+        let root = self.writer.commit(self.height, self.unwinds, &self.changes_by_domain())?;
         maintain_inline(self.writer);
         Ok(root)
     }
 
-    /// Compares what was gathered with the block that the archive has at this height, instead of committing it. For imports
-    /// that are given blocks again: begin those with [`Archive::gather`](crate::Archive::gather).
+    /// Compares this block with the one that the archive holds at its height. Commits nothing; an import that is given blocks
+    /// again passes over those that are [`Comparison::Same`]. [`Archive::draft`](crate::Archive::draft) makes a block at a height
+    /// that is taken.
     ///
     /// # Cost
-    /// A lookup among the roots and a hash of what was gathered. Where the blocks differ a lookup for each change, and
-    /// where those find nothing, the segments of the block's step from front to back.
-    pub fn compare(mut self) -> Result<Comparison, Error> {
-        self.settle();
+    /// One lookup of the root and one hash over the changes where the blocks are the same. Where they differ, a lookup per
+    /// change; where those find nothing, one pass over the segments that hold the block.
+    ///
+    /// # Errors
+    /// Damage of a file that is read; [`Error::DigestMismatch`] where what the archive holds contradicts itself.
+    pub fn compare(&self) -> Result<Comparison, Error> {
         self.writer.compare(self.height, &self.changes_by_domain())
     }
 
-    /// Orders the changes by domain and key and keeps the last of each key.
+    /// The changes by domain and key, of each key the last.
     ///
     /// # Cost
     /// One pass where each domain's changes ascend by key, as they do when they come from another archive or a sorted list.
-    pub(crate) fn settle(&mut self) {
-        let bytes = &self.bytes;
-        self.changes.sort_by_key(|change| change.domain);
-        let mut is_settled = true;
-        for changes in self.changes.chunk_by_mut(|a, b| a.domain == b.domain) {
-            if !changes.is_sorted_by(|a, b| a.key(bytes) < b.key(bytes)) {
-                is_settled = false;
-                // Stable, so that of equal keys the last written stays last.
-                sort_by_key_bytes(changes, |change| change.key(bytes));
-            }
-        }
-        if !is_settled {
-            self.changes.dedup_by(|later, kept| {
-                let is_same = (later.domain, later.key(bytes)) == (kept.domain, kept.key(bytes));
-                if is_same {
-                    *kept = *later;
-                }
-                is_same
-            });
-        }
-    }
-
     pub(crate) fn changes_by_domain(&self) -> Vec<ChangeRef<'_>> {
         let bytes = &self.bytes;
         let change = |change: &Pending| ChangeRef {
@@ -152,7 +148,26 @@ impl<'a> BlockWriter<'a> {
             key: change.key(bytes),
             value: change.value(bytes),
         };
-        self.changes.iter().map(change).collect()
+        let mut changes: Vec<_> = self.changes.iter().map(change).collect();
+        changes.sort_by_key(|change| change.domain);
+        let mut is_settled = true;
+        for of_domain in changes.chunk_by_mut(|a, b| a.domain == b.domain) {
+            if !of_domain.is_sorted_by(|a, b| a.key < b.key) {
+                is_settled = false;
+                // Stable, so that of equal keys the last written stays last.
+                sort_by_key_bytes(of_domain, |change| change.key);
+            }
+        }
+        if !is_settled {
+            changes.dedup_by(|later, kept| {
+                let is_same = (later.domain, later.key) == (kept.domain, kept.key);
+                if is_same {
+                    *kept = *later;
+                }
+                is_same
+            });
+        }
+        changes
     }
 }
 

@@ -13,7 +13,7 @@ use icecore_segments::{EncodingRule, KEY_LEN_MAX};
 
 use crate::error::Error;
 
-/// The most domains of an archive, its own included.
+/// The most domains of an archive: those that are declared, one of its own for roots, and with snapshots another for Merkle nodes.
 pub const DOMAINS_MAX: usize = 256;
 
 /// The number of a domain inside one archive.
@@ -79,27 +79,27 @@ impl RootRow {
     }
 }
 
-/// A declared domain.
+/// A domain: a named keyspace of an archive, declared when it is created. Keys are bytes and order bytewise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Domain {
-    /// Its name: ASCII letters, digits, `-` and `_`, not beginning with `_`, at most 32 bytes.
+    /// The name: 1 to 32 ASCII letters, digits, `-` and `_`, beginning with a letter or a digit. Files are named after it.
     pub name: String,
-    /// How pages of new segments are encoded, as it stood when the archive was opened; see
-    /// [`Archive::encoding`](crate::Archive::encoding) for what is in force.
+    /// The rule that chooses the page encoding of new segments, as of when the archive was opened;
+    /// [`Archive::encoding`](crate::Archive::encoding) gives the one in force.
     pub encoding: EncodingRule,
-    /// The length of every key in bytes, 1 to 1024; `None` where keys may have any.
+    /// The length of every key in bytes, 1 to 1024; `None` where keys may have any length up to 1024.
     pub key_len: Option<usize>,
 }
 
 impl Domain {
-    /// A domain with keys of any length whose segments choose their encoding by themselves.
+    /// A domain with keys of any length, and an encoding chosen for each segment.
     pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), encoding: EncodingRule::Auto, key_len: None }
     }
 
-    /// Fixes the length of keys: a write or lookup with a key of another length is refused, so that a mistyped key is not
-    /// taken for an absent one.
+    /// Fixes the length of keys in bytes, 1 to 1024. Every call with a key of another length fails with [`Error::KeyLength`], so that
+    /// a mistyped key is not taken for an absent one.
     ///
     /// ```
     /// let accounts = icecore::Domain::new("accounts").key_len(20);
@@ -110,7 +110,9 @@ impl Domain {
         self
     }
 
-    /// Fixes how pages are encoded, instead of choosing for each segment by a sample.
+    /// Sets the rule for the page encoding of segments. The default, [`EncodingRule::Auto`], leaves small fresh segments plain, and
+    /// compresses a larger one where a sample says that it saves at least
+    /// [`AUTO_SAVING_PERCENT`](crate::AUTO_SAVING_PERCENT).
     pub fn encoding(mut self, encoding: EncodingRule) -> Self {
         self.encoding = encoding;
         self
@@ -121,7 +123,7 @@ impl Domain {
         (&self.name, self.key_len) == (&other.name, other.key_len)
     }
 
-    /// Checks a key against the declared length.
+    /// Checks that a key has the length that the domain fixes, as every call with a key does.
     ///
     /// # Errors
     /// [`Error::KeyLength`].

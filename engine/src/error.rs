@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use icecore_segments::step::BlockNumber;
 
-/// What the engine was doing to a file when the system refused.
+/// What was being done to a file when the system refused: part of [`Error::Io`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -49,21 +49,23 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Everything that the library reports.
+/// Why a call failed: what happened, to which file, at which place. [`Error::kind`] says what to do about it.
+///
+/// The causes of an error are its [`source`](std::error::Error::source) chain. Texts are one line each and may change.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operating system refused an operation on a file.
+    /// The operating system refused an operation on a file or directory.
     #[error("cannot {operation} {}{}", path.display(), LimitHint::of(source))]
     Io {
         /// What was tried.
         operation: Operation,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// The system's word.
+        /// The underlying OS error.
         source: io::Error,
     },
-    /// A segment or accessor is damaged or foreign.
+    /// A file of a segment is damaged, belongs to another archive, or is of a newer format.
     #[error("{}", path.display())]
     File {
         /// Which file.
@@ -78,81 +80,88 @@ pub enum Error {
         path: PathBuf,
         /// Where in it, in bytes.
         offset: u64,
-        /// What does not hold.
+        /// What is wrong there.
         reason: &'static str,
     },
-    /// A file that the manifest names is not there.
+    /// A file that the manifest names is missing.
     #[error("missing file {}", path.display())]
     Missing {
         /// Which file.
         path: PathBuf,
     },
-    /// The archive's format is newer than this build.
+    /// The manifest or the log has a format newer than this build.
     #[error("unsupported format version={found} supported={supported} in {}", path.display())]
     Unsupported {
         /// Which file.
         path: PathBuf,
-        /// What it says.
+        /// The version it has.
         found: u64,
-        /// The newest that this build reads.
+        /// The newest version that this build reads.
         supported: u64,
     },
-    /// Another process, or another handle of this one, writes the archive.
+    /// Another process, or another [`Archive`](crate::Archive) of this one, has the archive open for writing.
     #[error("archive is locked by another writer: {}", path.display())]
     Locked {
         /// The lock file.
         path: PathBuf,
     },
-    /// A writer replaced the manifest each time this reader tried to open what it names.
+    /// A writer replaced the manifest each time this call tried to open the files it names.
     #[error("the archive at {} keeps changing", path.display())]
-    Busy {
+    KeepsChanging {
         /// The directory.
         path: PathBuf,
     },
-    /// Another archive was put in the place of the one that this reader follows.
+    /// Another archive took the place of the one that this reader follows. What the reader sees stays readable.
     #[error("the archive at {} was replaced by another one", path.display())]
     Replaced {
         /// The directory.
         path: PathBuf,
     },
-    /// There is no archive here.
+    /// The [`Archive`](crate::Archive) of this process that a reader was cloned from was closed or dropped, so no block will
+    /// reach the reader any more. What it sees stays readable.
+    #[error("the archive at {} was closed", path.display())]
+    Closed {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// There is no archive at the path.
     #[error("no archive at {}", path.display())]
     NotAnArchive {
         /// The directory.
         path: PathBuf,
     },
-    /// A checkpoint to this place was killed or failed before it was finished.
+    /// The directory is a checkpoint that was interrupted before it was complete. Make it again, or remove it.
     #[error("the checkpoint at {} was not finished", path.display())]
     Unfinished {
         /// The directory.
         path: PathBuf,
     },
-    /// An archive or another non-empty directory is already here.
+    /// The directory for a new archive or copy is not empty.
     #[error("{} exists and is not empty", path.display())]
     Exists {
         /// The directory.
         path: PathBuf,
     },
-    /// A checkpoint to a place in the archive that it is made of.
+    /// A checkpoint was to go into the very archive that it copies.
     #[error("{} is inside the archive {}, a checkpoint needs a directory outside it", path.display(), archive.display())]
     InsideArchive {
-        /// The place given.
+        /// The directory given.
         path: PathBuf,
         /// The directory of the archive.
         archive: PathBuf,
     },
-    /// A height that the archive does not hold.
+    /// The height cannot be read: it is above the head, below the first block, or was pruned.
     #[error("block {asked} is out of range: {available}")]
     OutOfRange {
         /// The height asked for.
         asked: BlockNumber,
-        /// What there is.
+        /// The heights that can be read.
         available: Available,
     },
-    /// The archive has no block yet, so it has no newest state.
+    /// The archive has no block yet, so it has no latest state.
     #[error("the archive has no block")]
     Empty,
-    /// A block must be higher than the head.
+    /// The height of a block must be above the head.
     #[error("block {got} does not rise above the head {head}")]
     NotRising {
         /// The head of the archive.
@@ -160,107 +169,121 @@ pub enum Error {
         /// The height given.
         got: BlockNumber,
     },
-    /// A domain that was not declared when the archive was created.
+    /// The block was begun before [`Archive::unwind`](crate::Archive::unwind) took blocks back, so it may belong to the branch
+    /// that was given up. It was not committed: begin it again.
+    #[error("block {height} was begun before blocks were unwound, begin it again")]
+    StaleBlock {
+        /// The height of the block.
+        height: BlockNumber,
+    },
+    /// A block at the height `u64::MAX`, which an underflow gives more often than a chain. No block could follow it.
+    #[error("block {got} is too high, no block could follow it")]
+    TooHigh {
+        /// The height given.
+        got: BlockNumber,
+    },
+    /// The domain was not declared when the archive was created.
     #[error("unknown domain '{}', declared: {declared}", name.escape_debug())]
     UnknownDomain {
         /// The name given.
         name: String,
-        /// The names there are.
+        /// The declared names, separated by commas.
         declared: String,
     },
-    /// A key does not have the length that its domain declares.
+    /// The key does not have the length that its domain fixes.
     #[error("a key of domain {domain} has {expected} bytes, this one has {found}")]
     KeyLength {
-        /// The domain.
+        /// The name of the domain.
         domain: String,
-        /// The declared length in bytes.
+        /// The length that the domain fixes, in bytes.
         expected: usize,
-        /// The length of the key given.
+        /// The length of the key given, in bytes.
         found: usize,
     },
-    /// A key or value is longer than the format allows.
+    /// A key, a value or a block is longer than the format allows.
     #[error("{what} too large len={len} max={max}")]
     TooLarge {
-        /// What is too large.
+        /// What is too large: `key`, `value` or `block`.
         what: &'static str,
         /// Its length in bytes.
         len: u64,
         /// The most that is allowed.
         max: u64,
     },
-    /// An option has a value that makes no sense.
+    /// An option is invalid, or is not that of the archive.
     #[error("option {field}: {reason}")]
     Options {
-        /// Which option.
+        /// The name of the option.
         field: &'static str,
-        /// Why not.
+        /// What is wrong with its value.
         reason: String,
     },
-    /// The state does not have the root that was recorded for it.
+    /// The state that was read does not have the root recorded for it: a segment is damaged or incomplete.
     #[error("root of block {block} does not match the state expected={expected} found={found}")]
     RootMismatch {
         /// The height.
         block: BlockNumber,
-        /// The root that was recorded.
+        /// The recorded root, in hex.
         expected: String,
-        /// The root that the state gives.
+        /// The root of the state that was read, in hex.
         found: String,
     },
-    /// The root of a block that the archive holds was not found: a segment of roots is damaged or incomplete.
+    /// No root was found for a block that the archive holds: a segment of roots is damaged or incomplete.
     #[error("no root recorded for block {block}")]
     RootMissing {
         /// The height.
         block: BlockNumber,
     },
-    /// The digest that was recorded for the changes of a block is not theirs: a segment is damaged or incomplete.
+    /// The changes that were read of a block are not those recorded for it: a segment is damaged or incomplete.
     #[error("the changes of block {block} are not those that were recorded")]
     DigestMismatch {
         /// The height.
         block: BlockNumber,
     },
-    /// The nodes that were kept at a block are not those of its state: a segment of nodes is incomplete.
+    /// The Merkle nodes kept at a snapshot do not fit its state: a segment of nodes is incomplete.
     #[error("the snapshot of block {block} does not fit the state")]
     SnapshotDamaged {
         /// The height.
         block: BlockNumber,
     },
-    /// Complete steps wait in memory because they cannot be written to files. The block was not committed; nothing else was
-    /// lost, and a later commit goes on as soon as the cause is gone.
+    /// Complete steps pile up in memory because emission fails. The block was not committed; nothing else is lost, and commits
+    /// go on as soon as the cause is gone.
     #[error("block not committed while complete steps cannot be written to files: {since}")]
     HeldUp {
-        /// Why emission failed at its last attempt.
+        /// Why emission failed at its last attempt, in one line.
         since: String,
-        /// What to do about it.
+        /// What to do about that.
         cause: ErrorKind,
     },
-    /// The log failed while it took a block. The block may be in the log, whole and durable, or not: opening the archive again
-    /// tells by its head. Until then the archive refuses writes. Every other error of a commit means that the block was not
-    /// committed.
+    /// A write or sync of the log failed while a block was committed. The block is in the log, whole and durable, or it is not:
+    /// the head tells after the archive was opened again. Until then it refuses writes. Every other error of a commit means that
+    /// the block was not committed.
     #[error("block {height} may or may not be committed, open the archive again to learn which")]
     CommitUnknown {
         /// The height of the block.
         height: BlockNumber,
-        /// What the log met.
+        /// The failure of the log.
         source: Box<Error>,
     },
-    /// Work that writes files was not begun, because the file system has too little room for what it writes.
+    /// Work on files was not begun, because the file system has too little space for what it writes.
     #[error("{task} needs {needed} bytes, {} has {free} free", path.display())]
     NoRoom {
-        /// What was to be done.
+        /// The work, such as a merge.
         task: String,
         /// The directory of the archive.
         path: PathBuf,
         /// Bytes it may write before it frees any.
         needed: u64,
-        /// Bytes that are free.
+        /// Bytes free on the file system.
         free: u64,
     },
-    /// A write or sync failed before; the archive reads but refuses writes until it is opened again.
+    /// An earlier write or sync failed and left the disk in doubt. The archive answers reads and refuses writes. Mend the cause,
+    /// drop the [`Archive`](crate::Archive) and open it again; readers cloned from it get [`Error::Closed`] then.
     #[error("writes are refused since an earlier failure: {since}")]
     Poisoned {
-        /// The failure, with what caused it.
+        /// That failure and its causes, in one line.
         since: String,
-        /// What to do about that failure before opening again.
+        /// What to do about it before opening again.
         cause: ErrorKind,
     },
 }
@@ -304,12 +327,12 @@ impl fmt::Display for LimitHint {
     }
 }
 
-/// The heights that can be read, for error texts.
+/// The heights that can be read: part of [`Error::OutOfRange`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Available {
-    /// No block yet.
+    /// None: the archive has no block.
     Nothing,
-    /// From the first to the second, both inside.
+    /// From the first height to the second, both included.
     Blocks(BlockNumber, BlockNumber),
 }
 
@@ -322,27 +345,57 @@ impl fmt::Display for Available {
     }
 }
 
-/// What to do about an [`Error`].
+/// What to do about an [`Error`]: what a program decides by, where the text of the error is for people.
+///
+/// Which error has which kind, what became of the block when [`BlockWriter::commit`](crate::BlockWriter::commit) gives it, and whether
+/// the archive has to be reopened before it takes writes again:
+///
+/// | [`Error`] | kind | the block | reopen |
+/// |---|---|---|---|
+/// | [`Io`](Error::Io) | [`NoSpace`](Self::NoSpace) on a full disk or quota, [`Limit`](Self::Limit) where a limit on open files or mappings was met, else [`Environment`](Self::Environment) | not committed | if poisoned |
+/// | [`File`](Error::File) | [`Unsupported`](Self::Unsupported) for a newer format; for a failed write as `Io`; else [`Corrupt`](Self::Corrupt) | not committed | if poisoned |
+/// | [`Damaged`](Error::Damaged), [`Missing`](Error::Missing), [`RootMismatch`](Error::RootMismatch), [`RootMissing`](Error::RootMissing), [`DigestMismatch`](Error::DigestMismatch), [`SnapshotDamaged`](Error::SnapshotDamaged) | [`Corrupt`](Self::Corrupt) | not committed | if poisoned |
+/// | [`Unsupported`](Error::Unsupported) | [`Unsupported`](Self::Unsupported) | not committed | no |
+/// | [`NotRising`](Error::NotRising), [`StaleBlock`](Error::StaleBlock), [`TooHigh`](Error::TooHigh), [`TooLarge`](Error::TooLarge), [`UnknownDomain`](Error::UnknownDomain), [`KeyLength`](Error::KeyLength) | [`Misuse`](Self::Misuse) | not committed | no |
+/// | [`Options`](Error::Options), [`InsideArchive`](Error::InsideArchive) | [`Misuse`](Self::Misuse) | | no |
+/// | [`OutOfRange`](Error::OutOfRange), [`Empty`](Error::Empty) | [`OutOfRange`](Self::OutOfRange) | | no |
+/// | [`NotAnArchive`](Error::NotAnArchive), [`Unfinished`](Error::Unfinished) | [`NotFound`](Self::NotFound) | | |
+/// | [`Exists`](Error::Exists) | [`AlreadyExists`](Self::AlreadyExists) | | |
+/// | [`Locked`](Error::Locked), [`KeepsChanging`](Error::KeepsChanging) | [`Busy`](Self::Busy) | | |
+/// | [`HeldUp`](Error::HeldUp) | that of the emission that fails | not committed | no |
+/// | [`NoRoom`](Error::NoRoom) | [`NoSpace`](Self::NoSpace) | | no |
+/// | [`CommitUnknown`](Error::CommitUnknown) | that of the log write that failed | **unknown**: the head after reopening tells | yes |
+/// | [`Poisoned`](Error::Poisoned) | [`NoSpace`](Self::NoSpace) or [`Limit`](Self::Limit) where that was the failure, else [`Closed`](Self::Closed) | not committed | yes |
+/// | [`Closed`](Error::Closed), [`Replaced`](Error::Replaced) | [`Closed`](Self::Closed) | | yes |
+///
+/// *If poisoned*: [`Archive::is_poisoned`](crate::Archive::is_poisoned) tells. As long as it is `false`, the call can be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Bytes on disk are wrong: run `verify`; rebuild the accessor or restore the file.
+    /// Bytes on disk are wrong or missing. [`verify`](crate::verify) lists all damage; accessors are rebuilt by
+    /// [`ReindexRule::Rebuild`](crate::ReindexRule::Rebuild), anything else comes back from a copy.
     Corrupt,
-    /// Use a newer build.
+    /// The format is newer than this build. Use a newer one.
     Unsupported,
-    /// Fix disk, permissions or path and open again.
+    /// The system refused: mend the disk, the permissions or the path, and repeat the call.
     Environment,
-    /// The disk is full: free space and open again.
+    /// The disk is full, or a quota is used up. Free space and repeat the call; [`Archive::prune`](crate::Archive::prune)
+    /// works on a full disk.
     NoSpace,
-    /// The system grants this process no more open files or mappings: raise the limit that the text names, or merge.
+    /// The system grants no more open files or mappings. Raise `ulimit -n`, `fs.file-max`, `vm.max_map_count` or `ulimit -v`,
+    /// or merge segments; the text of the error names the limit that was met.
     Limit,
-    /// Fix the call.
+    /// The call is wrong, or does not fit the archive. Repeating it does not help.
     Misuse,
-    /// The height asked for is not held: ask within the range.
+    /// The height cannot be read. [`Reader::range`](crate::Reader::range) says which can; before the first block, none.
     OutOfRange,
-    /// Another writer has the archive: wait or stop it.
+    /// There is no archive at the path, or not yet: create one, wait for whoever does, or mend the path.
+    NotFound,
+    /// The directory is not empty, so nothing is created there: open what is there, or choose another.
+    AlreadyExists,
+    /// Another writer has the archive, or changes it faster than it can be opened. Try again later.
     Busy,
-    /// Open the archive again.
+    /// The handle is of no more use, or for reading only. Drop it and open the archive again.
     Closed,
 }
 
@@ -353,7 +406,7 @@ impl Error {
         matches!(self, Self::Missing { .. } | Self::File { source: Corrupt(_) | Mismatch { .. }, .. })
     }
 
-    /// What the caller should do.
+    /// What to do about it. [`ErrorKind`] has the table.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { source, .. } | Self::File { source: icecore_segments::Error::Write(source), .. } => {
@@ -372,12 +425,13 @@ impl Error {
             | Self::RootMissing { .. }
             | Self::DigestMismatch { .. }
             | Self::SnapshotDamaged { .. } => ErrorKind::Corrupt,
-            Self::NotAnArchive { .. } | Self::Unfinished { .. } | Self::Exists { .. } => {
-                ErrorKind::Environment
-            }
-            Self::Locked { .. } | Self::Busy { .. } => ErrorKind::Busy,
+            Self::NotAnArchive { .. } | Self::Unfinished { .. } => ErrorKind::NotFound,
+            Self::Exists { .. } => ErrorKind::AlreadyExists,
+            Self::Locked { .. } | Self::KeepsChanging { .. } => ErrorKind::Busy,
             Self::OutOfRange { .. } | Self::Empty => ErrorKind::OutOfRange,
             Self::NotRising { .. }
+            | Self::StaleBlock { .. }
+            | Self::TooHigh { .. }
             | Self::InsideArchive { .. }
             | Self::UnknownDomain { .. }
             | Self::KeyLength { .. }
@@ -388,7 +442,7 @@ impl Error {
             // Of a poisoned archive these causes must be known for what they are, or opening again fails as well.
             Self::HeldUp { cause, .. }
             | Self::Poisoned { cause: cause @ (ErrorKind::NoSpace | ErrorKind::Limit), .. } => *cause,
-            Self::Poisoned { .. } | Self::Replaced { .. } => ErrorKind::Closed,
+            Self::Poisoned { .. } | Self::Replaced { .. } | Self::Closed { .. } => ErrorKind::Closed,
         }
     }
 }

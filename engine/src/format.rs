@@ -2,15 +2,15 @@
 
 use icecore_segments::frame::Kind;
 
-/// A version of a format.
+/// One version of a file format: an entry of [`HISTORY`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FormatVersion {
-    /// The format: the extension of the files of a segment, `manifest` or `log`.
+    /// The format: `kv`, `bt`, `kvei`, `manifest` or `log`.
     pub format: &'static str,
-    /// The number in the file.
+    /// The version number in the file.
     pub version: u32,
-    /// What it brought.
+    /// What it added.
     pub brings: &'static str,
 }
 
@@ -18,8 +18,8 @@ const fn version(format: &'static str, version: u32, brings: &'static str) -> Fo
     FormatVersion { format, version, brings }
 }
 
-/// Every version that a format ever had, a format after the other and the oldest first. This build reads all of them and
-/// writes the last of each. An archive of every retired one is kept in `engine/tests/testdata`.
+/// Every version that a file format ever had: one format after another, the oldest version first. This build reads all of them and
+/// writes the last of each. The repository keeps an archive of every retired one in `engine/tests/testdata`.
 pub const HISTORY: &[FormatVersion] = &[
     version("kv", 1, "the first"),
     version("bt", 1, "the first"),
@@ -38,7 +38,7 @@ pub const HISTORY: &[FormatVersion] = &[
     version("log", 3, "the identity in the header"),
 ];
 
-/// The formats that this build writes, each with its version.
+/// The file formats with the versions that this build writes.
 pub fn versions() -> [(&'static str, u32); 5] {
     let [kv, bt, kvei] = Kind::ALL.map(|kind| (kind.extension(), u32::from(kind.version())));
     [kv, bt, kvei, ("manifest", crate::manifest::VERSION), ("log", u32::from(crate::wal::VERSION))]

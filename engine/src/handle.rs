@@ -6,9 +6,11 @@ use crate::domain::{Domain, DomainId};
 use crate::error::Error;
 use crate::options::Config;
 
-/// A declared domain of an open archive, resolved once: in place of the name it spares each call the search for it.
+/// A declared domain of an open archive, resolved once. [`Archive::domain`](crate::Archive::domain) and
+/// [`Reader::domain`](crate::Reader::domain) give one.
 ///
-/// It is good for every call that takes a domain, of the archive it is from. Another archive takes it for its name.
+/// Any call that takes a domain takes a handle, and spares the search for the name. For another archive than its own, the handle
+/// stands for its name.
 ///
 /// ```
 /// # use icecore::{Archive, Options};
@@ -32,13 +34,13 @@ impl DomainHandle {
         Ok(Self { id: config.domain(name)?, config: Arc::clone(config) })
     }
 
-    /// How it was declared.
+    /// The domain as it was declared.
     pub fn domain(&self) -> &Domain {
         &self.config.domains[self.id.index()]
     }
 }
 
-/// What a call takes for a domain: `&str`, `&String` or [`DomainHandle`].
+/// What names a domain in a call: a `str`, a [`String`], a [`DomainHandle`], or a reference to one of them. Sealed.
 pub trait AsDomain: sealed::Known {}
 
 impl AsDomain for str {}
@@ -103,9 +105,13 @@ pub(crate) fn id_of<D: AsDomain + ?Sized>(config: &Arc<Config>, domain: &D) -> R
 /// As [`id_for_keys`].
 pub(crate) fn known_keys<'k>(
     config: &Arc<Config>,
-    keys: &[(impl AsDomain, &'k [u8])],
+    keys: &'k [(impl AsDomain, impl AsRef<[u8]>)],
 ) -> Result<Vec<(DomainId, &'k [u8])>, Error> {
-    keys.iter().map(|(domain, key)| Ok((id_for_keys(config, domain, [*key])?, *key))).collect()
+    let known = |(domain, key): &'k (_, _)| {
+        let key = AsRef::as_ref(key);
+        Ok((id_for_keys(config, domain, [key])?, key))
+    };
+    keys.iter().map(known).collect()
 }
 
 /// The number of a domain that can have these keys.

@@ -26,7 +26,7 @@ use crate::wal::{self, WalReader};
 
 pub use crate::wal::LogInfo;
 
-/// What a file is, and what it says.
+/// What a file of an archive is, and what it says of itself: the answer of [`inspect`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileInfo {
@@ -34,16 +34,16 @@ pub enum FileInfo {
     Segment(SegmentSummary),
     /// A `.bt`.
     PivotIndex {
-        /// Which segment it describes.
+        /// The segment that it belongs to.
         of: Described,
-        /// Its counts.
+        /// Its counts and sizes.
         summary: PivotSummary,
     },
     /// A `.kvei`.
     ExistenceFilter {
-        /// Which segment it describes.
+        /// The segment that it belongs to.
         of: Described,
-        /// Its counts.
+        /// Its counts and sizes.
         summary: FilterSummary,
     },
     /// A manifest.
@@ -52,21 +52,24 @@ pub enum FileInfo {
     Log(LogInfo),
 }
 
-/// The segment that an accessor describes.
+/// The segment that an accessor belongs to: part of [`FileInfo`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
-    /// The domain.
+    /// The name of the domain.
     pub domain: String,
-    /// The steps.
+    /// The steps that the segment covers.
     pub steps: StepRange,
     /// The content checksum of the `.kv`.
     pub content: Checksum,
 }
 
-/// Reads what the file at `path` says of itself. `None`: it does not begin like a file of an archive.
+/// Reads what the file at `path` says of itself; `None` where it does not begin like a file of an archive.
+///
+/// # Cost
+/// The header, the footer and the resident part of a segment file; a manifest or log file whole.
 ///
 /// # Errors
-/// It cannot be read, is damaged, or has a version that this build does not read.
+/// [`Error::Io`] for a file that cannot be read; [`Error::File`] or [`Error::Damaged`] for damage; a version newer than this build.
 pub fn inspect(path: impl AsRef<Path>) -> Result<Option<FileInfo>, Error> {
     let path = path.as_ref();
     let mut magic = frame::MAGIC;
@@ -119,7 +122,7 @@ fn log(path: &Path) -> Result<LogInfo, Error> {
     WalReader::inspect(path, &bytes, sequence)
 }
 
-/// What a manifest says, for whoever reads it as a file.
+/// What a manifest says: part of [`FileInfo`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ManifestInfo {
@@ -131,15 +134,15 @@ pub struct ManifestInfo {
     pub checksum: u64,
     /// Rises with every manifest of the archive.
     pub generation: u64,
-    /// Blocks in a step.
+    /// The length of a step in heights.
     pub blocks_per_step: u64,
-    /// Blocks below the head that stay in memory.
+    /// The length of the reorg window in heights.
     pub reorg_window: u64,
-    /// The period of snapshots, where there are any.
+    /// The snapshot period in heights; `None` without snapshots.
     pub snapshot_period: Option<NonZeroU64>,
-    /// The domains that were declared.
+    /// The declared domains.
     pub domains: Vec<Domain>,
-    /// The rule that chooses M, filter bits and encoding.
+    /// The density rule.
     pub rule: DensityRule,
     /// Every step before this one is in segments, none at or after it.
     pub emitted_to: Step,

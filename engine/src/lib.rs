@@ -1,5 +1,5 @@
-//! Icecore is an embeddable archive for chain state: it keeps every value that every key of a blockchain's state ever had. It
-//! answers *what was the value of key K at block N, and can you prove it?* at the price of about one read of the disk.
+//! Icecore is an embeddable archive for chain state: it keeps every value that every key of a blockchain's state ever had, and
+//! answers *what was the value of key K at block N, and can you prove it?* for about one disk read.
 //!
 //! ```
 //! use icecore::{Archive, Options};
@@ -29,19 +29,22 @@
 //! |---|---|
 //! | create or open an archive for writing | [`Archive`], with [`Options`] and [`OpenOptions`] |
 //! | write a block | [`Archive::begin`], [`BlockWriter`] |
-//! | replace blocks, when the chain is reorganised | [`Archive::unwind`] |
+//! | replace blocks, when the chain reorganises | [`Archive::unwind`]; its readers: [`Reader::wait`] |
 //! | read at a block | [`Archive::at`], which gives a [`View`]: [`get`](View::get), [`multi_get`](View::multi_get), [`scan`](View::scan), [`history`](View::history) |
+//! | read a page at a time | [`Scan::after`], [`Scan::limit`] |
 //! | read from other threads | a clone of [`Archive::reader`], or a [`View`]: both are `Send` and `Sync` |
 //! | read beside the writer of another process | [`Reader::open`], [`Reader::refresh`], [`Reader::wait`] |
 //! | prove a value or its absence | [`View::prove`], [`View::prove_batch`]; a [`Proof`] needs a [`Root`] and nothing else |
-//! | name a domain without searching for it | [`Archive::domain`], a [`DomainHandle`] |
-//! | load much at once | [`Durability::Relaxed`], [`Maintenance::EmitOnly`], then [`Archive::maintain`] |
+//! | check a proof with the `ics23` crate | [`Proof::to_ics23_bytes`], [`proof_spec`], [`tree_key`], [`tree_value`] |
+//! | resolve a domain once | [`Archive::domain`], a [`DomainHandle`] |
+//! | import blocks again | [`Archive::draft`], [`BlockWriter::compare`] |
+//! | load in bulk | [`Durability::Relaxed`], [`Maintenance::EmitOnly`], then [`Archive::maintain`] |
 //! | limit history, copy, check | [`Archive::prune`], [`Archive::checkpoint`], [`verify`] |
 //! | see what there is | [`Reader::stats`], [`Reader::segments`], [`inspect`] |
-//! | handle an error | [`Error::kind`]: an [`ErrorKind`] says what to do |
+//! | handle an error | [`Error::kind`]: [`ErrorKind`] has a table of what to do |
 //!
-//! The folder `engine/examples/` of the repository has a program for each of: a first archive, a chain with reorganisations, many
-//! readers, a light client, a bulk load. The files, byte by byte: [`format`](mod@format).
+//! The folder `engine/examples/` of the repository has five programs: a first archive, a chain with reorganisations, many readers, a
+//! light client, a bulk load. The files, byte by byte, are described in [`format`](mod@format).
 //!
 //! # Glossary
 //!
@@ -51,19 +54,19 @@
 //! | domain | a named keyspace; keys are bytes, ordered bytewise |
 //! | version | a value of a key, or its deletion, and the block that wrote it |
 //! | root | the 32-byte hash that commits to the whole state after a block; a function of that state alone |
-//! | window | the reorg window: the newest blocks, [`Options::reorg_window`] of them, that stay in memory because the chain may replace them |
-//! | step | [`Options::blocks_per_step`] blocks; the unit of emission |
+//! | window | the reorg window: the newest [`Options::reorg_window`] heights, whose blocks stay in memory because the chain may replace them |
+//! | step | a range of [`Options::blocks_per_step`] heights, whether each has a block or not; the unit of emission |
 //! | emission | a step that is complete and has left the window leaves memory as one segment per domain |
 //! | segment | the files of one domain over a range of steps: `accounts.0-64.kv`, which has the versions, and its accessors |
 //! | page | 4096 bytes of a file: the unit of reading and of checksums |
-//! | accessor | a file derived from a `.kv` that speeds it up and can be built again: the pivot index `.bt` and the existence filter `.kvei` |
-//! | pivot, M | an entry that the pivot index has. About every M-th entry of a `.kv` has one, so a small M is a dense index. See [`DensityRule`] |
-//! | existence filter | says *no* or *maybe*; never a false *no* |
+//! | accessor | a file derived from a `.kv` that makes it fast to search and can be rebuilt: the pivot index `.bt` and the existence filter `.kvei` |
+//! | pivot, M | an entry of the pivot index. There is one for about every M-th entry of the `.kv`, so a small M is a dense index. See [`DensityRule`] |
+//! | existence filter | answers *no* or *maybe* for a key; a *no* is always right |
 //! | merge | adjacent segments become one; no answer changes |
 //! | reindex | new accessors for an unchanged `.kv` |
 //! | manifest | the list of live files. Replacing it, by one rename, is the commit point of every change of files |
-//! | unwind | forget the blocks above a height |
-//! | prune | forget the versions that no block at or above a height can see |
+//! | unwind | take back the blocks above a height |
+//! | prune | forget the versions that no block at or above a height can see; the newest block at or below that height becomes the floor, the lowest that can be read |
 //! | snapshot | a block whose Merkle nodes are kept, so that a proof reads a few of them. See [`Options::snapshot_period`] |
 //!
 //! # The life of a block
@@ -85,10 +88,10 @@
 //!                           new files, one manifest; old files are removed after their last reader
 //! ```
 //!
-//! Until [`BlockWriter::commit`] returns, this process reads nothing of the block. After it the block survives the death of the process, and
-//! a power loss as [`Durability`] says. [`Maintenance`] chooses who emits and merges.
+//! Until [`BlockWriter::commit`] returns, no reader of this process sees anything of the block. From then on the block survives the
+//! death of the process, and a power loss as [`Durability`] says. [`Maintenance`] chooses who emits and merges.
 //!
-//! # The way of a read
+//! # How a read works
 //!
 //! ```text
 //! View::get(domain, key)
@@ -99,14 +102,14 @@
 //!         .kv      says what    one page                segments/src
 //! ```
 //!
-//! The first version at or below the height of the view answers. `multi_get`, `scan` and `history` are variations of the same. A
-//! [`View`] pins the state that it was made from: blocks, merges, pruning and unwinding after it change nothing that it answers.
+//! The first version found at or below the height of the view is the answer. `multi_get`, `scan` and `history` work alike. A
+//! [`View`] pins the state it was made from: commits, merges, prunes and unwindings after that change nothing it answers.
 //!
 //! # What it does not do
 //!
-//! It logs nothing and prints nothing: what fails in the background is in [`Stats::failures`], and long work reports to an
-//! [`ProgressListener`]. It is synchronous. Only this crate opens files and reads clocks, and all files go through [`storage`]; the crates
-//! below it, `icecore-hot`, `icecore-segments` and `icecore-index`, turn values into bytes and bytes into views.
+//! It logs nothing and prints nothing: [`Stats::failures`] reports what fails in the background, and long work reports its progress to
+//! a [`ProgressListener`]. It is synchronous. Only this crate opens files and reads clocks, and all files go through [`storage`]; the
+//! crates below it, `icecore-hot`, `icecore-segments` and `icecore-index`, turn values into bytes and bytes into views.
 
 #![deny(missing_debug_implementations)]
 #![deny(unsafe_code)]
@@ -166,11 +169,15 @@ pub use block::BlockWriter;
 pub use domain::{DOMAINS_MAX, Domain};
 pub use error::{Available, Error, ErrorKind, Operation};
 pub use handle::{AsDomain, DomainHandle};
-pub use icecore_hot::{BatchProof, Parallelism, Proof, ProofError, Root};
+pub use icecore_hot::{
+    BatchProof, Parallelism, ParseRootError, Proof, ProofError, Root, proof_spec, tree_key, tree_value,
+};
 pub use icecore_index::Density;
 pub use icecore_segments::error::{Corruption, Part, Reason};
 pub use icecore_segments::step::{BlockNumber, Step, StepRange};
-pub use icecore_segments::{Encoding, EncodingRule, Error as FileError, KEY_LEN_MAX, VALUE_LEN_MAX};
+pub use icecore_segments::{
+    AUTO_SAVING_PERCENT, Encoding, EncodingRule, Error as FileError, KEY_LEN_MAX, VALUE_LEN_MAX,
+};
 pub use maintain::checkpoint::CheckpointReport;
 pub use maintain::merge::MergeOptions;
 pub use maintain::plan::{MergePlan, PrunePlan, RewritePlan, UnwindPlan};
@@ -181,7 +188,7 @@ pub use options::{DensityRule, Durability, LogDamage, Maintenance, OpenOptions, 
 pub use progress::ProgressListener;
 pub use read::entries::{Entries, Entry};
 pub use read::history::{Change, History};
-pub use read::scan::Scan;
+pub use read::scan_range::Scan;
 pub use reader::Reader;
 pub use segment::info::SegmentInfo;
 pub use stats::{MaintenanceFailure, MaintenanceTask, ReadStats, Stats};

@@ -14,13 +14,17 @@ use crate::error::Error;
 use crate::steps::StepLen;
 use crate::storage::physical_memory;
 
-/// The rule that chooses M, filter bits and encoding of every segment.
+/// How dense the pivot index of a segment is, and how many bits its existence filter has. The rule of an archive decides for new
+/// segments and, as they age, for existing ones; [`Archive::reindex`](crate::Archive::reindex) applies it at once. Answers do not
+/// depend on it, only sizes and costs.
+///
+/// A dense index (small M) points at one page and takes more memory; a sparse one is small and leaves a few pages to choose from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum DensityRule {
-    /// Dense for fresh, sparse for old.
+    /// Dense for fresh segments, sparse for old ones: M of 16, 64 and 256 by distance from the head.
     #[default]
     Recency,
-    /// All pivot indexes together take at most this many bytes; the freshest get it first.
+    /// All pivot indexes together take at most this many bytes, at least 1; the freshest segments get the densest.
     Budget {
         /// Bytes of all `.bt` files together.
         bytes: u64,
@@ -29,7 +33,29 @@ pub enum DensityRule {
     Fixed(Density),
 }
 
-/// What an archive is: fixed at its creation and kept in its manifest.
+impl DensityRule {
+    /// Refuses a rule that no archive can follow.
+    ///
+    /// # Errors
+    /// [`Error::Options`].
+    pub(crate) fn check(self) -> Result<(), Error> {
+        match self {
+            Self::Budget { bytes: 0 } => {
+                Err(Error::Options { field: "density", reason: "a budget has at least 1 byte".to_owned() })
+            }
+            Self::Budget { .. } | Self::Recency | Self::Fixed(_) => Ok(()),
+        }
+    }
+}
+
+/// The most heights of a step and of the reorg window. More is a mistake, such as `u64::MAX` for *no limit*: no block would ever
+/// leave memory.
+const HEIGHTS_MAX: u64 = 1 << 40;
+
+/// What an archive is. Chosen when it is created, kept in its manifest, and the same from then on, but for the density rule and the
+/// encodings of domains.
+///
+/// Lengths here count heights, not blocks. On a chain that leaves heights out, a window of 64 heights may hold one block.
 ///
 /// ```
 /// let options = icecore::Options::new().domain("accounts").domain("storage").blocks_per_step(1024).reorg_window(64);
@@ -57,44 +83,50 @@ impl Default for Options {
 }
 
 impl Options {
-    /// No domain yet, 1024 blocks a step, a reorg window of 64 blocks, no snapshots.
+    /// The defaults: 1024 heights a step, a reorg window of 64 heights, no snapshots, density by recency. Domains must be added.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Declares a domain. At least one is needed.
+    /// Declares a domain: a keyspace of its own, with keys of any length. An archive has 1 to 255, with snapshots 254, and their
+    /// order is part of what it is.
     pub fn domain(self, name: &str) -> Self {
         self.declare(Domain::new(name))
     }
 
-    /// Declares a domain with options of its own.
+    /// Declares a domain whose key length or encoding is fixed.
     pub fn declare(mut self, domain: Domain) -> Self {
         self.domains.push(domain);
         self
     }
 
-    /// The length of a step in blocks, at least 1. A step is what leaves memory as one segment per domain.
-    pub fn blocks_per_step(mut self, blocks: u64) -> Self {
-        self.blocks_per_step = blocks;
+    /// Sets the length of a step: 1 to 2^40 heights, 1024 by default. A step is what leaves memory together, as one segment per
+    /// domain. Step `s` covers the heights from `s * heights` to `(s + 1) * heights - 1`, however many of them have a block.
+    pub fn blocks_per_step(mut self, heights: u64) -> Self {
+        self.blocks_per_step = heights;
         self
     }
 
-    /// The blocks below the head that stay in memory, so that unwinding them is cheap.
-    pub fn reorg_window(mut self, blocks: u64) -> Self {
-        self.reorg_window = blocks;
+    /// Sets the reorg window: the newest heights, at most 2^40 and 64 by default, whose blocks stay in memory so that unwinding
+    /// them is cheap. Counted in heights from the head down: after blocks 0, 100 and 200 a window of 64 holds block 200 alone.
+    pub fn reorg_window(mut self, heights: u64) -> Self {
+        self.reorg_window = heights;
         self
     }
 
-    /// Keeps the nodes of the tree that changed every N heights: a proof at such a block reads a few of them instead
-    /// of the whole state. `None`, the default, keeps none.
+    /// Sets the snapshot period in heights, or `None`, the default, for no snapshots. The first block at or above each multiple of
+    /// the period is a snapshot, so a period of 1 makes one of every block.
     ///
-    /// The first block at or above each multiple of the period is a snapshot, so a period of 1 makes one of every block.
-    pub fn snapshot_period(mut self, blocks: Option<NonZeroU64>) -> Self {
-        self.snapshot_period = blocks;
+    /// # Cost
+    /// At a snapshot the nodes of the Merkle tree that changed are kept: more disk, and a slower commit. In return a proof there
+    /// reads a few dozen nodes; anywhere else it reads the whole state.
+    pub fn snapshot_period(mut self, heights: Option<NonZeroU64>) -> Self {
+        self.snapshot_period = heights;
         self
     }
 
-    /// Which density the pivot indexes of segments get. Unlike the other options it can be changed later.
+    /// Sets the density rule that the archive begins with. [`Archive::set_density_rule`](crate::Archive::set_density_rule)
+    /// changes it later.
     pub fn density(mut self, rule: DensityRule) -> Self {
         self.density = rule;
         self
@@ -106,6 +138,13 @@ impl Options {
         let Some(len) = NonZeroU64::new(self.blocks_per_step) else {
             return refuse("blocks_per_step", "must be at least 1");
         };
+        if HEIGHTS_MAX < self.blocks_per_step {
+            return refuse("blocks_per_step", "must be at most 2^40");
+        }
+        if HEIGHTS_MAX < self.reorg_window {
+            return refuse("reorg_window", "must be at most 2^40");
+        }
+        self.density.check()?;
         if self.domains.is_empty() {
             return refuse("domain", "an archive needs at least one");
         }
@@ -264,12 +303,12 @@ impl Config {
 
 /// When a committed block is durable.
 ///
-/// In every mode a block is with the operating system before `commit` returns: a killed process loses nothing. The
-/// modes differ in what a power loss or a crash of the system can take.
+/// In every mode a block is with the operating system before `commit` returns, so a killed process loses nothing. The modes
+/// differ in what a power loss or a crash of the system can take: always the newest blocks, never one in the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Durability {
-    /// Each block is synced before its `commit` returns: nothing committed is lost.
+    /// Each block is synced before its `commit` returns: no committed block is lost.
     #[default]
     Block,
     /// One sync for every `blocks` blocks: up to that many of the newest can be lost.
@@ -277,23 +316,26 @@ pub enum Durability {
         /// Blocks per sync, at least 1.
         blocks: u32,
     },
-    /// Synced when a step ends, on `flush` and on close: up to a step of the newest blocks can be lost.
+    /// Synced when a step ends, by [`Archive::flush`](crate::Archive::flush), [`unwind`](crate::Archive::unwind),
+    /// [`prune`](crate::Archive::prune) and [`close`](crate::Archive::close): up to a step of the newest blocks can be lost.
     Relaxed,
 }
 
-/// Who emits finished steps and merges segments.
+/// Who emits finished steps, merges segments and reindexes them.
 ///
-/// Small steps that are finished wait in memory, and in the log, until they have 16 blocks or a megabyte together, or 256
-/// blocks where gaps in heights leave steps without any: what an emission costs in syncs is shared. [`Archive::emit`](crate::Archive::emit) does not wait for more.
+/// Small steps that are finished wait in memory, and in the log, until they have 16 blocks or a megabyte together, or 256 blocks
+/// where gaps in heights leave steps without any: they share the syncs of one emission. [`Archive::emit`](crate::Archive::emit)
+/// does not wait for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Maintenance {
-    /// A thread of the archive; `commit` waits only when emission falls behind.
+    /// A thread of the archive. `commit` waits only when emission or merging falls behind.
     #[default]
     Background,
-    /// `commit` itself, before it returns; files are checked and written by the calling thread alone, at opening too.
+    /// `commit` itself, before it returns. Accessors are built and checked by the calling thread alone, at opening too.
     Inline,
-    /// `commit` emits; merging and reindexing wait until they are asked for.
+    /// `commit` emits; merging and reindexing are left to [`Archive::maintain`](crate::Archive::maintain),
+    /// [`merge`](crate::Archive::merge) and [`reindex`](crate::Archive::reindex).
     EmitOnly,
 }
 
@@ -332,21 +374,22 @@ fn resident_budget_or_default(budget: Option<u64>) -> u64 {
     budget.unwrap_or_else(|| physical_memory().map_or(0, |memory| memory / 8))
 }
 
-/// What opening does about a write-ahead log that is damaged before its end. A torn tail, which an interrupted append leaves, is
-/// no damage: it is cut in either case.
+/// What opening for writing does about a write-ahead log that is damaged before its end. A torn tail, which an interrupted append
+/// leaves, is no damage: it is cut in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum LogDamage {
-    /// Fails with the file and the place of the damage, and changes nothing.
+    /// Opening fails with the file and the place of the damage, and changes nothing.
     #[default]
     Refuse,
-    /// Gives up the log from the damage on and continues from the last block before it; blocks in segments stay. The files
-    /// that are given up are kept beside the log as `<sequence>.wal.damaged`, and [`Archive::log_drop`](crate::Archive::log_drop)
-    /// reports what was dropped. The caller commits the dropped blocks again. An unwinding after the damage is given up too, so
-    /// blocks that it forgot may be there again.
+    /// Opening gives up the log from the damage on and continues from the last block before it. Blocks in segments stay, and the
+    /// caller commits the dropped ones again. The files that are given up are kept beside the log as
+    /// `<sequence>.wal.damaged`; [`Archive::log_drop`](crate::Archive::log_drop) reports what was dropped.
     ///
-    /// The last resort of an operator without a copy, for one opening: see what it would drop by
-    /// [`Reader::plan_log_drop`](crate::Reader::plan_log_drop) first.
+    /// An unwinding after the damage is given up as well, so blocks that it took back may be there again.
+    ///
+    /// For one opening, by an operator who has no copy. [`Reader::plan_log_drop`](crate::Reader::plan_log_drop) tells beforehand
+    /// what would be dropped.
     DropAfter,
 }
 
@@ -375,18 +418,19 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Sync per block, maintenance in the background, merges of any span.
+    /// The defaults: a sync per block, maintenance in the background, merges of any span, a Merkle tree of one thread, and a
+    /// damaged log refused.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// When a committed block is durable.
+    /// Sets when a committed block is durable; [`Durability::Block`] by default.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Who emits and merges.
+    /// Sets who emits, merges and reindexes; [`Maintenance::Background`] by default.
     pub fn maintenance(mut self, maintenance: Maintenance) -> Self {
         self.maintenance = maintenance;
         self
@@ -408,29 +452,32 @@ impl OpenOptions {
         }
     }
 
-    /// The longest span, in steps, of a segment that merging by itself makes.
+    /// Sets the longest segment that automatic merging makes, in steps: at least 1, no limit by default. With 1 nothing is merged.
     pub fn merge_span_max(mut self, steps: u64) -> Self {
         self.merge_span_max = steps;
         self
     }
 
-    /// How many threads the Merkle tree may use.
+    /// Sets how many threads the Merkle tree uses for a block; [`Parallelism::Off`], the calling thread alone, by default.
     pub fn parallelism(mut self, parallelism: Parallelism) -> Self {
         self.parallelism = parallelism;
         self
     }
 
-    /// What to do about a damaged log.
+    /// Sets what to do about a damaged log; [`LogDamage::Refuse`] by default.
     pub fn log_damage(mut self, damage: LogDamage) -> Self {
         self.log_damage = damage;
         self
     }
 
-    /// Refuses options that make no sense.
+    /// Refuses invalid options.
     ///
     /// # Errors
     /// [`Error::Options`].
     pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.merge_span_max == 0 {
+            return Err(Error::Options { field: "merge_span_max", reason: "must be at least 1".to_owned() });
+        }
         match self.durability {
             Durability::Group { blocks: 0 } => {
                 Err(Error::Options { field: "durability", reason: "a group has at least 1 block".to_owned() })

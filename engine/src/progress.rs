@@ -1,13 +1,17 @@
 //! How long work tells how far it is.
 
-/// What long work reports to. All methods may be called from other threads than the one that started it.
+/// Hears of the progress of long work: merges, prunes, verification, building the Merkle tree. `&()` listens to nothing.
+///
+/// All methods do nothing by default. They may be called from other threads than the one that started the work, and hold it up
+/// while they run.
 pub trait ProgressListener: Send + Sync {
-    /// A task begins: its name and how many units (entries, or bytes where so named) it has, if that is known.
+    /// A task begins: its name, for people, and how many units it has, if that is known. Units are entries, or bytes where the name
+    /// says so.
     fn begin(&self, task: &str, units: Option<u64>) {
         let _ = (task, units);
     }
 
-    /// So many more units are done.
+    /// This many more units are done.
     fn advance(&self, units: u64) {
         let _ = units;
     }
@@ -16,5 +20,5 @@ pub trait ProgressListener: Send + Sync {
     fn end(&self) {}
 }
 
-/// Reports to nobody.
+/// Ignores all progress.
 impl ProgressListener for () {}

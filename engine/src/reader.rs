@@ -40,11 +40,14 @@ use crate::write::log_drop::{LogDrop, plan_log_drop};
 const PAUSE_MIN: Duration = Duration::from_micros(100);
 const PAUSE_MAX: Duration = Duration::from_millis(5);
 
-/// Reads an archive. Cheap to clone; any number of threads may read at once.
+/// The reading side of an archive: its newest block, views of any block, histories, statistics and plans. Cheap to clone, `Send`
+/// and `Sync`; it takes no lock.
 ///
-/// Beside a writer of this process it sees each block as soon as its `commit` returns. One that was opened by
-/// [`Reader::open`] sees what the archive was then, and goes on when [`Reader::refresh`] or [`Reader::wait`] is called; its
-/// clones go on with it. Views stay what they were.
+/// [`Archive::reader`](crate::Archive::reader) gives the reader of an archive of this process: it sees each block as soon as its
+/// `commit` returns. [`Reader::open`] reads an archive that another process may write: it sees what the archive was when it
+/// was opened, and catches up when [`Reader::refresh`] or [`Reader::wait`] is called on it or a clone.
+///
+/// What it sees may shrink, too, when the writer unwinds blocks. A [`View`] stays what it was.
 ///
 /// ```
 /// # use icecore::{Archive, Options, Reader};
@@ -75,15 +78,22 @@ impl Clone for Reader {
 }
 
 impl Reader {
-    /// Opens an archive for reading, beside a writer or without one. Sees every block that was committed by then, in every
-    /// mode of durability and also after the writer was killed; a block whose `commit` is under way in another process
-    /// may be seen a moment before it returns.
+    /// Opens an archive for reading, beside a writer or without one.
     ///
-    /// A segment that is missing or damaged does not keep an archive from being opened: it fails the lookups that need it.
+    /// It sees every block committed by then, whatever the durability, also after the writer was killed. A block whose `commit`
+    /// is under way in another process may be seen a moment before that returns.
+    ///
+    /// Damage does not keep an archive from being opened, only from answering what needs the damaged file. Where the log is
+    /// damaged, that is every block that is in no segment yet: see [`Reader::head`].
     ///
     /// # Cost
-    /// A mapping of each `.kv`; header, footer and resident parts of each segment whose accessors are longer than 64 KiB; the headers of the blocks in the write-ahead log, and those blocks of it whole that were
-    /// not synced. Neither the lock nor the Merkle tree.
+    /// A mapping of each `.kv`. For segments whose accessors are longer than 64 KiB, also the header, footer and resident part
+    /// of each accessor. Of the log, the headers of its blocks, and in full the blocks not marked as synced. Takes no lock and
+    /// builds no Merkle tree.
+    ///
+    /// # Errors
+    /// [`Error::NotAnArchive`]; [`Error::Unfinished`] for a checkpoint that was interrupted; a manifest that is damaged or of a newer
+    /// format.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_with(path, ReadOptions::new())
     }
@@ -97,10 +107,10 @@ impl Reader {
         Self::open_shared(&storage, path.as_ref(), options)
     }
 
-    /// Opens an archive for reading on a storage of the caller.
+    /// Opens an archive for reading like [`Reader::open`], on a custom [`Storage`] instead of the file system.
     ///
     /// # Errors
-    /// Those of [`Reader::open`].
+    /// [`Error::NotAnArchive`]; [`Error::Unfinished`]; a manifest that is damaged or of a newer format.
     pub fn open_on(storage: Arc<dyn Storage>, path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_shared(&storage, path.as_ref(), ReadOptions::new())
     }
@@ -115,27 +125,47 @@ impl Reader {
         Self { shared, seen: AtomicU64::new(0) }
     }
 
-    /// Takes over what a writer of another process committed or changed since. `true` when something is new since this reader
-    /// was opened or last refreshed, `false` when nothing is.
+    /// Catches up with what was committed, unwound or maintained since. `true` when anything is new to this reader since it was
+    /// opened, cloned or last asked, `false` when nothing is. Each clone is told for itself; all clones of an opened reader see
+    /// the same archive, whichever of them was refreshed.
     ///
     /// # Cost
-    /// Two system calls when nothing is new. Else what was added is read: the new blocks of the log, and after an emission
-    /// the manifest. Beside a writer of this process, none.
+    /// Two system calls when nothing is new. Otherwise what was added is read: the new blocks of the log, and after an emission
+    /// the manifest. None for a reader of an archive of this process.
     ///
     /// # Errors
-    /// Those of the system; [`Error::Replaced`]. The reader stays what it was, and may be refreshed again.
+    /// - Damage of the log ([`Error::Damaged`], [`Error::Missing`]): blocks that are in no segment cannot be read. The reader has
+    ///   caught up with the segments;
+    /// - [`Error::Closed`] when the archive of this process was closed or dropped, and everything it committed was reported;
+    /// - [`Error::Replaced`] when another archive took its place;
+    /// - [`Error::Io`], and damage of the manifest.
+    ///
+    /// After an error it may be called again, and what the reader sees stays readable.
     pub fn refresh(&self) -> Result<bool, Error> {
         self.shared.follow()?;
+        // Before the look: what was committed before the archive was closed is told first.
+        let open = self.shared.check_open();
         let installed = self.shared.installed.load(Ordering::Acquire);
-        Ok(self.seen.swap(installed, Ordering::Relaxed) != installed)
+        let is_new = self.seen.swap(installed, Ordering::Relaxed) != installed;
+        self.shared.read_state().check_head()?;
+        if is_new { Ok(true) } else { open.map(|()| false) }
     }
 
-    /// Waits for a block above `after`, which is what [`Reader::head`] gave, and returns the head; `None` when there was none
-    /// within `timeout`.
+    /// Waits for a block above `after`, usually the last [`Reader::head`], and returns the head; `None` when the timeout passes
+    /// first.
+    ///
+    /// Only a head above `after` wakes it. It does not report unwinding: after the writer unwinds blocks 46 to 50 and commits
+    /// others up to 50, `wait(50, ..)` times out although block 50 is another. On a chain that reorganises, remember the height
+    /// and [root](Reader::root) of the last block handled, and compare the root after each wake **and** each timeout: another
+    /// root, or [`Error::OutOfRange`], means that it was replaced. `examples/many_readers.rs` in the repository does so.
     ///
     /// # Cost
-    /// Beside a writer of this process the thread sleeps until it is woken. Otherwise it looks about as
-    /// [`Reader::refresh`] does, at first every 0.1 ms, then every 5.
+    /// In the process of the writer the thread sleeps until it is woken. Otherwise it polls like [`Reader::refresh`], every
+    /// 0.1 ms at first and every 5 ms later.
+    ///
+    /// # Errors
+    /// Those of [`Reader::refresh`], at once: a damaged log, [`Error::Closed`], [`Error::Replaced`], [`Error::Io`]. Closing the
+    /// archive wakes those that wait.
     pub fn wait(
         &self,
         after: impl Into<Option<BlockNumber>>,
@@ -144,12 +174,17 @@ impl Reader {
         let (after, started) = (after.into(), Instant::now());
         let mut pause = PAUSE_MIN;
         loop {
+            self.shared.follow()?;
+            // Before the look, as in `refresh`.
+            let open = self.shared.check_open();
             let installed = self.shared.installed.load(Ordering::Acquire);
-            self.refresh()?;
-            let head = self.head();
-            if head > after {
-                return Ok(head);
+            self.seen.store(installed, Ordering::Relaxed);
+            let state = self.shared.read_state();
+            state.check_head()?;
+            if state.head > after {
+                return Ok(state.head);
             }
+            open?;
             let left = timeout.saturating_sub(started.elapsed());
             if left.is_zero() {
                 return Ok(None);
@@ -159,57 +194,73 @@ impl Reader {
                 pause = (pause * 2).min(PAUSE_MAX);
             } else {
                 let mut waiting = self.shared.waiting.lock();
-                if self.shared.installed.load(Ordering::Acquire) == installed {
+                if self.shared.installed.load(Ordering::Acquire) == installed
+                    && self.shared.check_open().is_ok()
+                {
                     self.shared.changed.wait_for(&mut waiting, left);
                 }
             }
         }
     }
 
-    /// The newest block.
+    /// The height of the newest block; `None` before the first.
+    ///
+    /// Of an archive opened by [`Reader::open`] whose log is damaged, this is the newest block in segments, and `None` may mean
+    /// that all blocks are in the log. [`Reader::latest`], [`Reader::refresh`] and [`Reader::wait`] report that damage.
     pub fn head(&self) -> Option<BlockNumber> {
         self.shared.read_state().head
     }
 
-    /// The heights that can be read, both inside; `None` before the first block.
+    /// The lowest and the highest height that can be read, both included; `None` before the first block. The lowest is the first
+    /// block, or the floor of a prune.
+    ///
+    /// With a damaged log these are the heights in segments only, as with [`Reader::head`].
     pub fn range(&self) -> Option<(BlockNumber, BlockNumber)> {
         self.shared.read_state().range()
     }
 
-    /// The declared domains.
+    /// The declared domains, in the order of their declaration.
     pub fn domains(&self) -> &[Domain] {
         self.shared.directory.config.declared()
     }
 
-    /// The number of blocks in a step.
+    /// The length of a step in heights. See [`Options::blocks_per_step`](crate::Options::blocks_per_step).
     pub fn blocks_per_step(&self) -> u64 {
         self.shared.directory.config.step_len.0.get()
     }
 
-    /// The blocks below the head that stay in memory.
+    /// The length of the reorg window in heights. See [`Options::reorg_window`](crate::Options::reorg_window).
     pub fn reorg_window(&self) -> u64 {
         self.shared.directory.config.reorg_window
     }
 
-    /// The heights between two snapshots, `None` where there are none. See [`Options::snapshot_period`](crate::Options).
+    /// The snapshot period in heights; `None` without snapshots. See
+    /// [`Options::snapshot_period`](crate::Options::snapshot_period).
     pub fn snapshot_period(&self) -> Option<NonZeroU64> {
         self.shared.directory.config.snapshots.map(|snapshots| snapshots.period)
     }
 
-    /// The state at the end of block `height`; between two blocks, at the end of the lower one.
+    /// The state at the end of block `height`, as a view; in a gap of heights, at the end of the block below.
+    ///
+    /// # Cost
+    /// None: nothing is read.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] above the head, below the first block, or below what prune kept.
+    /// [`Error::OutOfRange`] above the head, below the first block, or below the floor of a prune; damage of the log, where the
+    /// height is above what is in segments.
     pub fn at(&self, height: BlockNumber) -> Result<View, Error> {
         let version = self.shared.read_state();
         version.check(height)?;
         Ok(View { shared: Arc::clone(&self.shared), version, at: height })
     }
 
-    /// The state at the head.
+    /// The state at the head, as a view.
+    ///
+    /// # Cost
+    /// None: nothing is read.
     ///
     /// # Errors
-    /// [`Error::Empty`] before the first block.
+    /// [`Error::Empty`] before the first block; damage of the log, which may have newer blocks.
     pub fn latest(&self) -> Result<View, Error> {
         let version = self.shared.read_state();
         version.check_head()?;
@@ -218,12 +269,21 @@ impl Reader {
         Ok(View { shared: Arc::clone(&self.shared), version, at })
     }
 
-    /// The root of the state at the end of block `height`.
+    /// The root of the state at the end of block `height`; in a gap of heights, of the block below.
+    ///
+    /// # Cost
+    /// One lookup.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`]; [`Error::RootMissing`], and damage of a file that is read.
     pub fn root(&self, height: BlockNumber) -> Result<Root, Error> {
         self.at(height)?.root()
     }
 
-    /// All versions of a key, newest first. After pruning the oldest may be the one that the pruned height saw.
+    /// All versions of a key, newest first, as an iterator. After a prune the oldest is the one that the floor saw.
+    ///
+    /// # Cost
+    /// That of [`History`], as far as it is consumed.
     ///
     /// # Errors
     /// [`Error::UnknownDomain`]; [`Error::KeyLength`]; damage of the log, which may have newer versions.
@@ -238,12 +298,15 @@ impl Reader {
     /// A declared domain, resolved once for many calls.
     ///
     /// # Errors
-    /// [`Error::UnknownDomain`] with the names there are.
+    /// [`Error::UnknownDomain`] with the declared names.
     pub fn domain(&self, name: &str) -> Result<DomainHandle, Error> {
         DomainHandle::new(&self.shared.directory.config, name)
     }
 
     /// The live segments, by domain and step.
+    ///
+    /// # Cost
+    /// The first and the last page of each file that was not opened yet.
     pub fn segments(&self) -> Vec<SegmentInfo> {
         let version = self.shared.read_state();
         let is_stale = self.shared.is_stale();
@@ -251,7 +314,11 @@ impl Reader {
         version.all_segments().map(|segment| info(segment)).collect()
     }
 
-    /// What the archive holds and what reads touched.
+    /// What the archive holds, and what the reads of this process touched.
+    ///
+    /// # Cost
+    /// The manifest, the names in the log folder, and the first and the last page of each segment that was not opened yet. A problem
+    /// on the way is an entry of [`Stats::problems`].
     pub fn stats(&self) -> Stats {
         let version = self.shared.read_state();
         let mut stats = Stats { head: version.head, first: version.first, ..Stats::default() };
@@ -305,65 +372,78 @@ impl Reader {
         Ok((bytes, manifest.rule))
     }
 
-    /// What [`Archive::merge`](crate::Archive::merge) would do now. Takes no lock and writes nothing.
+    /// What [`Archive::merge`](crate::Archive::merge) would do now. Changes nothing and takes no lock.
+    ///
+    /// # Cost
+    /// The manifest and the footer of each segment.
     ///
     /// # Errors
-    /// [`Error::UnknownDomain`]; a damaged manifest, log or segment, which keep a writer from it too.
+    /// [`Error::UnknownDomain`]; damage of the manifest, the log or a segment, which would stop the merge as well.
     pub fn plan_merge(&self, options: &MergeOptions) -> Result<MergePlan, Error> {
         plan::plan_merge(&self.shared, options)
     }
 
-    /// What [`Archive::prune`](crate::Archive::prune) would do now. Takes no lock and writes nothing.
+    /// What [`Archive::prune`](crate::Archive::prune) would do now. Changes nothing and takes no lock.
     ///
     /// # Cost
-    /// Reads what pruning would read, to count what would go.
+    /// Reads what pruning would read, to count what would be dropped.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] for a height that cannot be pruned to; a damaged log, which keeps a writer from it too.
+    /// [`Error::OutOfRange`] for a height that cannot be the floor; damage of the log or a segment, which would stop the prune
+    /// as well.
     pub fn plan_prune(&self, before: BlockNumber) -> Result<PrunePlan, Error> {
         plan::plan_prune(&self.shared, before)
     }
 
-    /// What [`Archive::unwind`](crate::Archive::unwind) would do now. Takes no lock and writes nothing.
+    /// What [`Archive::unwind`](crate::Archive::unwind) would do now. Changes nothing and takes no lock.
+    ///
+    /// # Cost
+    /// The roots of the blocks that would be taken back, and the footers of the segments that would change.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] for a height that cannot be gone back to; a damaged log, which keeps a writer from it too.
+    /// [`Error::OutOfRange`] for a height that cannot be the head; damage of the log or a segment, which would stop the unwinding
+    /// as well.
     pub fn plan_unwind(&self, to: BlockNumber) -> Result<UnwindPlan, Error> {
         plan::plan_unwind(&self.shared, to)
     }
 
-    /// What [`Archive::reindex`](crate::Archive::reindex) would do now. Takes no lock and writes nothing.
+    /// What [`Archive::reindex`](crate::Archive::reindex) would rebuild now, a segment each; those that match the rule are left out.
+    /// Changes nothing and takes no lock.
+    ///
+    /// # Cost
+    /// The manifest and the footer of each segment.
     ///
     /// # Errors
-    /// [`Error::UnknownDomain`]; a damaged manifest, log or segment, which keep a writer from it too.
+    /// [`Error::UnknownDomain`]; [`Error::Options`] for a budget that the sparsest indexes exceed; damage of the manifest, the log
+    /// or a segment, which would stop the reindex as well.
     pub fn plan_reindex(&self, rule: ReindexRule, domain: Option<&str>) -> Result<Vec<ReindexPlan>, Error> {
         plan::plan_reindex(&self.shared, rule, domain)
     }
 
-    /// What opening for writing with [`LogDamage::DropAfter`](crate::LogDamage::DropAfter) would give up now; `None` where the
-    /// log is sound. Takes no lock and writes nothing.
+    /// What opening for writing with [`LogDamage::DropAfter`](crate::LogDamage::DropAfter) would drop now; `None` where the log is
+    /// sound. Changes nothing and takes no lock.
     ///
     /// # Cost
-    /// Reads the log; where it is damaged, the newest version of every key too.
+    /// Reads the log; where it is damaged, also the latest version of every key.
     ///
     /// # Errors
-    /// The damage itself where nothing that can be read would be left.
+    /// The damage itself, where nothing readable would be left.
     pub fn plan_log_drop(&self) -> Result<Option<LogDrop>, Error> {
         plan_log_drop(&self.shared.directory)
     }
 
-    /// Makes a consistent copy of the archive as it is now at `copy`: an archive of its own, openable at once. Takes no lock; a
-    /// writer, in this or another process, goes on.
+    /// Copies the archive as it is now to the directory `copy`, consistently: an archive of its own, ready to be opened. Takes no
+    /// lock; a writer, in this or another process, goes on meanwhile.
     ///
-    /// `copy` must not exist or be empty, or be what a checkpoint left that was killed: that begins again.
+    /// `copy` must not exist or be empty, or hold a checkpoint that was interrupted, which begins anew.
     ///
     /// # Cost
-    /// On the same file system a hard link for each file, and the bytes of the last log file. Links share their space with
-    /// the archive for as long as it keeps the files. On another file system all bytes are copied.
+    /// On the same file system one hard link per file, and a copy of the last log file. Linked files share their space with the
+    /// archive for as long as it keeps them. On another file system every byte is copied.
     ///
     /// # Errors
-    /// [`Error::InsideArchive`]; [`Error::Exists`]; [`Error::Missing`] for a file that the archive should have. What was copied by then stays, and says
-    /// that it is not finished: opening it is [`Error::Unfinished`].
+    /// [`Error::InsideArchive`]; [`Error::Exists`]; [`Error::Missing`] for a file that the archive should have. What was copied
+    /// by then stays, marked as incomplete: opening it is [`Error::Unfinished`].
     ///
     /// # Durability
     /// When this returns the copy survives a power loss.

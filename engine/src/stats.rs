@@ -78,7 +78,8 @@ impl Counters {
     }
 }
 
-/// What the reads of this process touched since the archive was opened.
+/// What the reads of this process touched since the archive was opened: part of [`Stats`]. Counting costs reads nothing, so the
+/// counts are no consistent cut while reads go on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadStats {
@@ -86,42 +87,43 @@ pub struct ReadStats {
     pub lookups: u64,
     /// Lookups answered from memory.
     pub memory_hits: u64,
-    /// Existence filters asked: one page each.
+    /// Probes of existence filters, one page each.
     pub filter_probes: u64,
-    /// Filters that said maybe where the segment had nothing to give.
+    /// Filters that said *maybe* for a key of which the segment had no version.
     pub filter_false_positives: u64,
-    /// Pivot indexes asked: one page each.
+    /// Probes of pivot indexes, one page each.
     pub index_probes: u64,
-    /// Page spans of `.kv` files searched.
+    /// Searches of a span of pages in a `.kv`, one page each unless the index is sparse.
     pub pages_searched: u64,
 }
 
-/// What maintenance does by itself.
+/// A kind of automatic maintenance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MaintenanceTask {
-    /// Complete steps become segments. Commits are held up while this fails and steps pile up.
+    /// Writes complete steps as segments. While it fails and steps pile up, commits fail with [`Error::HeldUp`].
     Emission,
-    /// Adjacent segments become one. Nothing waits for it.
+    /// Merges adjacent segments. Commits do not depend on it.
     Merge,
-    /// Accessors are brought in line with the density rule. Nothing waits for it.
+    /// Rebuilds accessors that do not match the density rule. Commits do not depend on it.
     Reindex,
 }
 
-/// Maintenance that failed at its last attempt and has not succeeded since.
+/// Automatic maintenance that failed at its last attempt: part of [`Stats`].
 ///
-/// Nothing committed is lost and the archive stays writable. Maintenance retries: in the background with a growing delay
-/// and after every emission, without a background thread emission at the next commit, the rest after the next emission or by `maintain`.
+/// Nothing committed is lost and the archive stays writable. The background thread retries with a growing delay and after every
+/// emission. Without one, emission is retried by the next commit, and the rest after the next emission or by
+/// [`Archive::maintain`](crate::Archive::maintain).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MaintenanceFailure {
     /// What failed.
     pub task: MaintenanceTask,
-    /// The last error with its causes, in one line.
+    /// The last error and its causes, in one line.
     pub reason: String,
     /// What to do about it.
     pub kind: ErrorKind,
-    /// Failed attempts in a row.
+    /// How many attempts in a row failed.
     pub attempts: u64,
     /// The newest block when the first of them failed.
     pub since_block: Option<u64>,
@@ -164,17 +166,17 @@ impl MaintenanceFailure {
     }
 }
 
-/// What an archive holds.
+/// What an archive holds, what reads touched and what is wrong: the answer of [`Reader::stats`](crate::Reader::stats).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The newest block.
+    /// The newest block; see [`Reader::head`](crate::Reader::head).
     pub head: Option<u64>,
-    /// The lowest height that is answered.
+    /// The lowest height that can be read.
     pub first: Option<u64>,
-    /// Live segments.
+    /// Live segments, those of the archive's own domains included.
     pub segments: u64,
-    /// Versions in segments, those of roots and nodes left out.
+    /// Versions in segments, those of the archive's own domains left out.
     pub entries: u64,
     /// Bytes of `.kv` files.
     pub kv_bytes: u64,
@@ -182,13 +184,13 @@ pub struct Stats {
     pub bt_bytes: u64,
     /// Bytes of `.kvei` files.
     pub kvei_bytes: u64,
-    /// Bytes of all files of snapshots, counted above too.
+    /// Bytes of the files that hold the nodes of snapshots, which the three sums above include.
     pub node_bytes: u64,
-    /// Bytes of the files of the write-ahead log; `None` where the manifest cannot be read, as `problems` says then.
+    /// Bytes of the write-ahead log; `None` where the manifest cannot be read, and `problems` says why.
     pub log_bytes: Option<u64>,
-    /// The rule in force for the density of indexes; `None` as above.
+    /// The density rule in force; `None` where the manifest cannot be read.
     pub rule: Option<DensityRule>,
-    /// Bytes of index and filter parts held in memory.
+    /// Bytes of indexes and filters held in memory.
     pub resident_bytes: u64,
     /// The most bytes that filters and indexes together may have to be read at opening; see
     /// [`ReadOptions::resident_budget`](crate::ReadOptions::resident_budget).
@@ -198,17 +200,17 @@ pub struct Stats {
     pub loaded_bytes: u64,
     /// Whether they are still being read.
     pub is_loading: bool,
-    /// Steps in memory, not yet emitted.
+    /// Steps in memory, not emitted yet.
     pub steps_in_memory: u64,
     /// Bytes of keys and values in memory.
     pub memory_bytes: u64,
-    /// What reads touched.
+    /// What the reads of this process touched.
     pub reads: ReadStats,
-    /// Files that could not be used when they were last tried, each with the reason. Lookups that need such a `.kv` fail;
-    /// those that miss an accessor do without it.
+    /// The files that could not be used when they were last tried, each with the reason in one line. Lookups that need such a
+    /// `.kv` or log fail; without an accessor they go on, slower.
     pub problems: Vec<String>,
-    /// How often a read went on without an accessor that is missing or damaged.
+    /// How many reads did without a missing or damaged accessor.
     pub degraded_reads: u64,
-    /// Maintenance that failed and is retried. Of the archive that writes; empty in other processes.
+    /// Automatic maintenance that failed and is retried. Known in the process of the writer; empty in others.
     pub failures: Vec<MaintenanceFailure>,
 }

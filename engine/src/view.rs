@@ -16,29 +16,32 @@ use crate::read::entries::Entries;
 use crate::read::get::Origin;
 use crate::read::history::{Change, History};
 use crate::read::read_state::ReadState;
-use crate::read::scan::Scan;
+use crate::read::scan_range::Scan;
 use crate::read::shared::Shared;
 
-/// Where an answer came from.
+/// Where the answer to a lookup was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The versions in memory.
+    /// In memory: the block is in no segment yet.
     Memory,
-    /// A segment, named as in the directory without its extension: `storage.0-64`.
+    /// In a segment, by its name: `storage.0-64`.
     Segment(String),
 }
 
-/// The answer to a lookup, with what it rests on.
+/// The version that answers a lookup, and where it was found: the answer of [`View::lookup`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lookup {
-    /// The version that answers.
+    /// The version: the block that wrote it, and its value or `None` for a deletion.
     pub change: Change,
     /// Where it was found.
     pub source: Source,
 }
 
-/// The state at the end of one block. Pins what it reads from; drop it to let obsolete files go.
+/// The state at the end of one block: lookups, scans, histories and proofs. Cheap to clone, `Send` and `Sync`.
+///
+/// A view pins the archive as it was when the view was made: commits, merges, prunes and unwindings after that change nothing it
+/// answers, and it outlives the archive. Files that only a view still needs are removed when it is dropped.
 #[derive(Clone)]
 pub struct View {
     pub(crate) shared: Arc<Shared>,
@@ -47,27 +50,45 @@ pub struct View {
 }
 
 impl View {
-    /// The height asked for.
+    /// The height that was asked for. In a gap of heights [`View::block`] is lower.
     pub fn height(&self) -> BlockNumber {
         self.at
     }
 
-    /// The block that answers: the newest at or below [`View::height`].
+    /// The block whose state this is: the newest at or below [`View::height`].
+    ///
+    /// # Cost
+    /// One lookup.
+    ///
+    /// # Errors
+    /// [`Error::RootMissing`], and damage of a file that is read.
     pub fn block(&self) -> Result<BlockNumber, Error> {
         self.version.newest_root(self.at).map(|(block, _)| block)
     }
 
-    /// The value of a key, `None` when it is absent or deleted.
+    /// The value of a key; `None` when it is absent or deleted.
     ///
     /// # Cost
-    /// From memory none; else a filter page per segment down to the one that has the key, there an index page and a data page.
+    /// Free from memory. Otherwise one filter page per segment searched, plus one index and one data page in the segment that
+    /// has the key. Filter pages and the upper index levels are usually in memory already.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDomain`]; [`Error::KeyLength`]; damage of a `.kv` or log file that is read. A damaged accessor costs reads
+    /// and is no error.
     pub fn get<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
         let found = self.version.find(domain, key, self.at, self.shared.counters.mine())?;
         Ok(found.and_then(|((_, value), _)| value))
     }
 
-    /// The version that answers for a key, deletions included, and where it was found.
+    /// The version of a key that [`View::get`] answers with, deletions included, and where it was found. `None` when the key was never
+    /// written at or below this height.
+    ///
+    /// # Cost
+    /// That of [`View::get`].
+    ///
+    /// # Errors
+    /// Those of [`View::get`].
     pub fn lookup<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<Option<Lookup>, Error> {
         let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
         let found = self.version.find(domain, key, self.at, self.shared.counters.mine())?;
@@ -82,84 +103,114 @@ impl View {
         }))
     }
 
-    /// The values of many keys, in the order given. Pages are planned first and fetched together, so that a cold call
-    /// keeps the disk busy.
+    /// The values of many keys of one domain, in the order given; `None` for a key that is absent or deleted. Pages are planned
+    /// first and fetched together, so that a cold call keeps the disk busy.
     ///
     /// # Cost
-    /// The pages of [`View::get`], waited for about three times per segment instead of three times per key.
-    pub fn multi_get<D: AsDomain + ?Sized>(
+    /// The pages of [`View::get`], but about three waits for the disk per segment instead of three per key.
+    ///
+    /// # Errors
+    /// Those of [`View::get`], for any of the keys.
+    pub fn multi_get<D: AsDomain + ?Sized, K: AsRef<[u8]>>(
         &self,
         domain: &D,
-        keys: &[&[u8]],
+        keys: &[K],
     ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         let domain = id_for_keys(&self.shared.directory.config, domain, keys.iter().copied())?;
-        self.version.multi_get(domain, keys, self.at, self.shared.counters.mine())
+        self.version.multi_get(domain, &keys, self.at, self.shared.counters.mine())
     }
 
-    /// The same for keys of several domains.
+    /// The values of many keys of several domains, in the order given; `None` for a key that is absent or deleted.
     ///
     /// # Cost
-    /// Each domain is planned by itself.
-    pub fn multi_get_across<D: AsDomain>(&self, keys: &[(D, &[u8])]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+    /// That of one [`View::multi_get`] per domain.
+    ///
+    /// # Errors
+    /// Those of [`View::get`], for any of the keys.
+    pub fn multi_get_across<D: AsDomain, K: AsRef<[u8]>>(
+        &self,
+        keys: &[(D, K)],
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
         let keys = known_keys(&self.shared.directory.config, keys)?;
         self.version.multi_get_across(&keys, self.at, self.shared.counters.mine())
     }
 
-    /// The keys of a range with their values, in order.
+    /// The keys that `scan` selects with their values, in order, as an iterator. Absent and deleted keys are left out.
+    ///
+    /// # Cost
+    /// That of [`Entries`], as far as it is consumed.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDomain`]. Damage is an item of the iterator.
     pub fn scan<D: AsDomain + ?Sized>(&self, domain: &D, scan: &Scan) -> Result<Entries, Error> {
         let domain = id_of(&self.shared.directory.config, domain)?;
         Ok(Entries::new(Arc::clone(&self.version), domain, scan, self.at))
     }
 
-    /// The versions of a key at or below this height, newest first.
+    /// The versions of a key at or below this height, newest first, as an iterator.
+    ///
+    /// # Cost
+    /// That of [`History`], as far as it is consumed.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDomain`]; [`Error::KeyLength`]. Damage is an item of the iterator.
     pub fn history<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<History, Error> {
         let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
         let (shared, version) = (Arc::clone(&self.shared), Arc::clone(&self.version));
         Ok(History::new(shared, version, domain, key, Some(self.at)))
     }
 
-    /// The root of this state.
+    /// The root of this state, as it was recorded when the block was committed.
+    ///
+    /// # Cost
+    /// One lookup.
+    ///
+    /// # Errors
+    /// [`Error::RootMissing`], and damage of a file that is read.
     pub fn root(&self) -> Result<Root, Error> {
         self.version.root(self.at)
     }
 
-    /// Proves the value of a key at this block, or its absence, against [`View::root`].
+    /// Proves to whoever knows [`View::root`] which value a key has in this state, or that it has none.
     ///
     /// # Cost
-    /// At a snapshot a few dozen nodes and leaves, found in one range each row of the tree. At any other block the tree is
-    /// rebuilt: the state at the block is read once, and about 120 bytes of memory per key are taken for the time; for an
-    /// absent key the state is read twice where there are no snapshots. [`View::prove_counted`] tells.
+    /// At a snapshot, a few dozen nodes and leaves, read in one range per row of the tree. At any other block the tree is
+    /// rebuilt: the whole state is read once, twice for an absent key in an archive without snapshots, and takes about 120
+    /// bytes of memory per key meanwhile. [`View::prove_counted`] tells what it took.
     ///
     /// # Errors
-    /// [`Error::RootMismatch`] when what was read does not have the recorded root.
+    /// [`Error::UnknownDomain`]; [`Error::KeyLength`]; [`Error::RootMismatch`] or [`Error::SnapshotDamaged`] when what was read
+    /// does not have the recorded root; damage of a file that is read.
     pub fn prove<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<Proof, Error> {
         let (mut batch, _) = self.prove_counted(&[(domain, key)], Parallelism::Off)?;
         Ok(batch.proofs.pop().expect("one key was asked for"))
     }
 
-    /// Proves many keys of any domains at this block, in the order asked.
+    /// Proves many keys of any domains in this state, in the order given.
     ///
     /// # Cost
-    /// At a snapshot the rows are read from the root down, each for all keys at once, its pages asked for together and split
-    /// between the threads that `parallelism` allows. At any other block the tree is rebuilt once, by as many.
+    /// At a snapshot the rows of the tree are read from the root down, each for all keys at once: their pages are requested
+    /// together and split between the threads that `parallelism` allows. At any other block the tree is rebuilt once, by as many
+    /// threads.
     ///
     /// # Errors
-    /// As [`View::prove`].
-    pub fn prove_batch<D: AsDomain>(
+    /// Those of [`View::prove`], for any of the keys.
+    pub fn prove_batch<D: AsDomain, K: AsRef<[u8]>>(
         &self,
-        keys: &[(D, &[u8])],
+        keys: &[(D, K)],
         parallelism: Parallelism,
     ) -> Result<BatchProof, Error> {
         self.prove_counted(keys, parallelism).map(|(batch, _)| batch)
     }
 
-    /// The same, and what it took.
+    /// Proves many keys like [`View::prove_batch`], and tells what it took.
     ///
     /// # Errors
-    /// As [`View::prove`].
-    pub fn prove_counted<D: AsDomain>(
+    /// Those of [`View::prove`], for any of the keys.
+    pub fn prove_counted<D: AsDomain, K: AsRef<[u8]>>(
         &self,
-        keys: &[(D, &[u8])],
+        keys: &[(D, K)],
         parallelism: Parallelism,
     ) -> Result<(BatchProof, ProofCost), Error> {
         let Shared { directory, counters, .. } = &*self.shared;

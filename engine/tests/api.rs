@@ -87,6 +87,24 @@ fn entries_own_what_they_read_and_come_in_chunks() {
     assert_eq!(read(Scan::range(key(7)..key(2500))), expected[7..2500]);
     assert_eq!(read(Scan::range(key(7)..=key(2500)).backward()), reversed[499..2993]);
 
+    // A page at a time, in either direction.
+    for (scan, wanted) in [(Scan::all(), &expected[..]), (Scan::range(key(7)..key(2500)), &expected[7..2500])]
+    {
+        let backward: Vec<_> = wanted.iter().rev().copied().collect();
+        for (scan, wanted) in [(scan.clone(), wanted.to_vec()), (scan.backward(), backward)] {
+            let mut paged: Vec<(u64, u64)> = Vec::new();
+            loop {
+                let scan = scan.clone().limit(97);
+                let page = read(paged.last().map_or(scan.clone(), |(last, _)| scan.after(&key(*last))));
+                if page.is_empty() {
+                    break;
+                }
+                paged.extend(page);
+            }
+            assert_eq!(paged, wanted);
+        }
+    }
+
     // A scan goes on over the state it began with, whatever becomes of the archive.
     let mut entries = view.scan("kv", &Scan::all()).unwrap();
     drop(view);
@@ -136,6 +154,15 @@ fn keys_of_several_domains_are_answered_in_their_order() {
     }
     assert_eq!(found.iter().flatten().count(), 300 + 466);
     assert!(view.multi_get_across(&[("kv", &b"short"[..])]).is_err());
+    // Keys as they are at hand: arrays, vectors, slices.
+    let arrays: Vec<[u8; 8]> = (0..9).map(key).collect();
+    let vectors: Vec<Vec<u8>> = arrays.iter().map(|key| key.to_vec()).collect();
+    let slices: Vec<&[u8]> = vectors.iter().map(|key| &key[..]).collect();
+    let values = view.multi_get("kv", &slices).unwrap();
+    assert_eq!(view.multi_get("kv", &arrays).unwrap(), values);
+    assert_eq!(view.multi_get("kv", &vectors).unwrap(), values);
+    let named: Vec<_> = arrays.iter().map(|key| ("kv", key)).collect();
+    assert_eq!(view.multi_get_across(&named).unwrap(), values);
 }
 
 #[test]
@@ -162,6 +189,10 @@ fn the_density_is_chosen_at_creation_and_changed_without_a_reindex() {
     blocks(&archive, 0..17);
     assert_eq!(densities(&archive), [32]);
     let files = archive.reader().segments();
+    for bytes in [0, 1] {
+        let refused = archive.set_density_rule(DensityRule::Budget { bytes }).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Misuse, "{refused}");
+    }
     archive.set_density_rule(fixed(64)).unwrap();
     assert_eq!(archive.reader().segments(), files, "no file was touched");
     archive.close().unwrap();
@@ -210,6 +241,20 @@ fn the_encoding_of_a_domain_is_changed_for_segments_to_come() {
 }
 
 #[test]
+fn who_waits_for_an_archive_to_be_created_knows_it_from_a_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.ice");
+    let kind = |opened: Result<icecore::Reader, Error>| opened.unwrap_err().kind();
+    assert_eq!(kind(icecore::Reader::open(&path)), ErrorKind::NotFound);
+    std::fs::create_dir(&path).unwrap();
+    assert_eq!(kind(icecore::Reader::open(&path)), ErrorKind::NotFound);
+    Archive::create(&path, options()).unwrap().close().unwrap();
+    assert_eq!(Archive::create(&path, options()).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(kind(icecore::Reader::open(path.join("MANIFEST"))), ErrorKind::Environment);
+    icecore::Reader::open(&path).unwrap();
+}
+
+#[test]
 fn what_is_there_is_opened_and_must_be_what_was_wanted() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.ice");
@@ -223,9 +268,16 @@ fn what_is_there_is_opened_and_must_be_what_was_wanted() {
         other => panic!("{other:?}"),
     };
     assert_eq!(refused(options().domain("more")), "domain");
+    let reordered = Options::new().declare(Domain::new("kv").key_len(8)).domain("other");
+    assert_eq!(refused(reordered.blocks_per_step(512).reorg_window(8)), "domain");
     assert_eq!(refused(options().blocks_per_step(513)), "blocks_per_step");
     assert_eq!(refused(options().reorg_window(9)), "reorg_window");
     assert_eq!(refused(options().snapshot_period(Some(7.try_into().unwrap()))), "domain");
+    // What can be changed after creation is that of the archive.
+    let denser = options().density(DensityRule::Fixed(Density::new(7).unwrap()));
+    let archive = Archive::open_or_create(&path, denser, inline()).unwrap();
+    assert_eq!(archive.density_rule(), DensityRule::Recency);
+    archive.close().unwrap();
     std::fs::remove_file(path.join("MANIFEST")).unwrap();
     let damaged = Archive::open_or_create(&path, options(), inline()).unwrap_err();
     assert_eq!(damaged.kind(), ErrorKind::Corrupt, "{damaged}");

@@ -250,7 +250,7 @@ fn a_real_disk_shows_the_same_and_is_tidy_afterwards() {
     assert!(matches!(Archive::open(&path, OpenOptions::new()), Err(Error::Locked { .. })), "one writer");
     archive.emit().unwrap();
     archive.merge(&MergeOptions::default(), &()).unwrap();
-    archive.reindex(ReindexRule::Policy, None, &()).unwrap();
+    archive.reindex(ReindexRule::Current, None, &()).unwrap();
     assert_eq!(leftovers(&path, &archive), Vec::<String>::new(), "nobody pins anything");
 
     let view = archive.reader().latest().unwrap();

@@ -50,7 +50,7 @@ fn files(options: Options, steps: &[Step], way: Way) -> BTreeMap<String, Vec<u8>
 fn finish(archive: Archive) {
     archive.emit().unwrap();
     archive.merge(&MergeOptions::default(), &()).unwrap();
-    archive.reindex(ReindexRule::Policy, None, &()).unwrap();
+    archive.reindex(ReindexRule::Current, None, &()).unwrap();
     archive.close().unwrap();
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use icecore::testing::{Fault, SimStorage};
 use icecore::{
-    Archive, Available, Domain, Durability, Error, ErrorKind, Maintenance, OpenOptions, Operation, Options,
-    Reader,
+    Archive, Available, DensityRule, Domain, Durability, Error, ErrorKind, Maintenance, OpenOptions,
+    Operation, Options, Reader,
 };
 
 fn path() -> PathBuf {
@@ -84,9 +84,12 @@ fn about_archives() -> Vec<(Error, &'static str, ErrorKind)> {
             "archive is locked by another writer: /a/LOCK",
             ErrorKind::Busy,
         ),
-        (Error::Busy { path: dir() }, "the archive at /a keeps changing", ErrorKind::Busy),
-        (Error::NotAnArchive { path: dir() }, "no archive at /a", ErrorKind::Environment),
-        (Error::Exists { path: dir() }, "/a exists and is not empty", ErrorKind::Environment),
+        (Error::KeepsChanging { path: dir() }, "the archive at /a keeps changing", ErrorKind::Busy),
+        (Error::Closed { path: dir() }, "the archive at /a was closed", ErrorKind::Closed),
+        (Error::Replaced { path: dir() }, "the archive at /a was replaced by another one", ErrorKind::Closed),
+        (Error::NotAnArchive { path: dir() }, "no archive at /a", ErrorKind::NotFound),
+        (Error::Unfinished { path: dir() }, "the checkpoint at /a was not finished", ErrorKind::NotFound),
+        (Error::Exists { path: dir() }, "/a exists and is not empty", ErrorKind::AlreadyExists),
         (
             Error::RootMismatch { block: 7, expected: "aa".to_owned(), found: "bb".to_owned() },
             "root of block 7 does not match the state expected=aa found=bb",
@@ -144,6 +147,16 @@ fn about_calls() -> Vec<(Error, &'static str, ErrorKind)> {
         (Error::Empty, "the archive has no block", ErrorKind::OutOfRange),
         (Error::NotRising { head: 8, got: 8 }, "block 8 does not rise above the head 8", ErrorKind::Misuse),
         (
+            Error::StaleBlock { height: 8 },
+            "block 8 was begun before blocks were unwound, begin it again",
+            ErrorKind::Misuse,
+        ),
+        (
+            Error::TooHigh { got: u64::MAX },
+            "block 18446744073709551615 is too high, no block could follow it",
+            ErrorKind::Misuse,
+        ),
+        (
             Error::KeyLength { domain: "kv".to_owned(), expected: 20, found: 19 },
             "a key of domain kv has 20 bytes, this one has 19",
             ErrorKind::Misuse,
@@ -167,7 +180,7 @@ fn about_calls() -> Vec<(Error, &'static str, ErrorKind)> {
 }
 
 #[test]
-fn options_that_make_no_sense_are_refused() {
+fn invalid_options_are_refused() {
     let disk = SimStorage::new();
     let storage = || -> Arc<dyn icecore::storage::Storage> { Arc::new(disk.clone()) };
     let zero = OpenOptions::new().durability(Durability::Group { blocks: 0 });
@@ -180,8 +193,15 @@ fn options_that_make_no_sense_are_refused() {
     assert!(disk.files().is_empty(), "nothing was created");
     drop(Archive::create_on(storage(), "/a", Options::new().domain("kv"), OpenOptions::new()).unwrap());
     refused(Archive::open_on(storage(), "/a", zero));
+    let no_merge = OpenOptions::new().merge_span_max(0);
+    let refused = Archive::open_on(storage(), "/a", no_merge).expect_err("no merge of no step");
+    assert_eq!(refused.to_string(), "option merge_span_max: must be at least 1");
+    let kv = || Options::new().domain("kv");
     for (options, text) in [
-        (Options::new().domain("kv").domain("kv"), "option domain: 'kv' is declared twice"),
+        (kv().domain("kv"), "option domain: 'kv' is declared twice"),
+        (kv().blocks_per_step(u64::MAX), "option blocks_per_step: must be at most 2^40"),
+        (kv().reorg_window((1 << 40) + 1), "option reorg_window: must be at most 2^40"),
+        (kv().density(DensityRule::Budget { bytes: 0 }), "option density: a budget has at least 1 byte"),
         (
             Options::new().declare(Domain::new("kv").key_len(0)),
             "option domain: the keys of 'kv' must have 1 to 1024 bytes",
@@ -190,6 +210,16 @@ fn options_that_make_no_sense_are_refused() {
         let error = Archive::create_on(storage(), "/b", options, OpenOptions::new()).err().unwrap();
         assert_eq!(error.to_string(), text);
     }
+}
+
+#[test]
+fn a_height_that_no_block_could_follow_is_refused() {
+    let storage: Arc<dyn icecore::storage::Storage> = Arc::new(SimStorage::new());
+    let archive = Archive::create_on(storage, "/a", Options::new().domain("kv"), OpenOptions::new()).unwrap();
+    assert!(matches!(archive.begin(u64::MAX), Err(Error::TooHigh { .. })));
+    assert!(matches!(archive.draft(u64::MAX).commit(), Err(Error::TooHigh { .. })));
+    archive.begin(u64::MAX - 1).unwrap().commit().unwrap();
+    assert_eq!(archive.reader().head(), Some(u64::MAX - 1));
 }
 
 #[test]

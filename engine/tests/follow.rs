@@ -199,6 +199,46 @@ fn waiting_ends_with_the_block_or_with_the_time() {
 }
 
 #[test]
+fn a_reader_of_an_archive_that_was_closed_says_so() {
+    let ends: [fn(Archive); 2] = [|archive| archive.close().unwrap(), drop];
+    for end in ends {
+        let disk = SimStorage::new();
+        let archive = create(&disk, Durability::Block);
+        commit(&archive, &mut Oracle::default(), 1, &[]);
+        let reader = archive.reader().clone();
+        assert!(reader.refresh().unwrap());
+        commit(&archive, &mut Oracle::default(), 2, &[]);
+        let view = reader.latest().unwrap();
+        end(archive);
+        // What was committed before is told first.
+        assert_eq!(reader.wait(1, Duration::ZERO).unwrap(), Some(2));
+        let again = open(&disk, Durability::Block);
+        commit(&again, &mut Oracle::default(), 3, &[]);
+        for refused in [reader.refresh().map(drop), reader.wait(2, Duration::from_secs(60)).map(drop)] {
+            let error = refused.unwrap_err();
+            assert!(matches!(error, icecore::Error::Closed { .. }), "{error}");
+            assert_eq!(error.kind(), ErrorKind::Closed);
+        }
+        // What it had stays readable.
+        assert_eq!((view.block().unwrap(), reader.head()), (2, Some(2)));
+        assert_eq!(reader.root(2).unwrap(), view.root().unwrap());
+    }
+}
+
+#[test]
+fn closing_wakes_whoever_waits_for_a_block() {
+    let disk = SimStorage::new();
+    let archive = create(&disk, Durability::Block);
+    let reader = archive.reader().clone();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(move || reader.wait(None, Duration::from_secs(600)));
+        thread::sleep(Duration::from_millis(20));
+        archive.close().unwrap();
+        assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    });
+}
+
+#[test]
 fn a_reader_opens_beside_any_writer() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.ice");
@@ -274,6 +314,12 @@ fn a_damaged_log_fails_what_needs_it_and_no_other() {
         "not out of range: it is there, and damaged"
     );
     assert_eq!(reader.stats().problems.len(), 1);
+    // What waits for blocks hears of it, as often as it asks, and at once.
+    for _ in 0..2 {
+        assert_eq!(reader.refresh().unwrap_err().kind(), ErrorKind::Corrupt);
+        let waited = reader.wait(emitted, Duration::from_secs(600));
+        assert_eq!(waited.unwrap_err().kind(), ErrorKind::Corrupt);
+    }
     assert!(!reader.segments().is_empty());
     // The newest versions of any key may be in the log.
     assert_eq!(reader.history("kv", b"a").unwrap_err().kind(), ErrorKind::Corrupt);
@@ -288,6 +334,13 @@ fn a_damaged_log_fails_what_needs_it_and_no_other() {
     disk.corrupt(&log.0, 70, 0x10);
     let reader = Reader::open_on(storage(&disk), PATH).unwrap();
     assert_eq!(reader.range(), None);
+    assert_eq!(reader.wait(None, Duration::from_secs(600)).unwrap_err().kind(), ErrorKind::Corrupt);
+    // Put right again, it is followed again.
+    disk.corrupt(&log.0, 70, 0x10);
+    assert!(reader.refresh().unwrap());
+    assert_eq!(reader.head(), Some(29));
+    disk.corrupt(&log.0, 70, 0x10);
+    let reader = Reader::open_on(storage(&disk), PATH).unwrap();
     for at in [0, emitted, 28, 29, 30] {
         assert_eq!(reader.at(at).err().unwrap().kind(), ErrorKind::Corrupt, "{at}");
     }

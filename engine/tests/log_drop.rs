@@ -337,7 +337,7 @@ fn plans_name_the_damage() {
         reader.plan_merge(&MergeOptions::default()).map(drop).unwrap_err(),
         reader.plan_prune(lowest + 1).map(drop).unwrap_err(),
         reader.plan_unwind(lowest + 1).map(drop).unwrap_err(),
-        reader.plan_reindex(ReindexRule::Policy, None).map(drop).unwrap_err(),
+        reader.plan_reindex(ReindexRule::Current, None).map(drop).unwrap_err(),
     ];
     assert!(errors.iter().all(|error| path_of(error) == path), "{errors:?}");
 }

@@ -117,9 +117,9 @@ fn an_unwinding_does_what_was_planned() {
             other.refresh().unwrap();
             let (was, blocks) = (segments(&other), blocks_of(archive.reader()));
             let plan = other.plan_unwind(to).unwrap();
-            assert_eq!(Some(plan.head.0), archive.reader().head());
+            assert_eq!(Some(plan.head), archive.reader().head());
             archive.unwind(to, &()).unwrap();
-            assert_eq!(archive.reader().head(), Some(plan.head.1));
+            assert_eq!(archive.reader().head(), Some(plan.new_head));
             assert_eq!(blocks_of(archive.reader()), blocks - plan.blocks_dropped, "{plan:?}");
             let after = segments(archive.reader());
             assert!(plan.segments_dropped.iter().all(|name| !after.contains_key(name)), "{plan:?}");
@@ -143,11 +143,22 @@ fn a_reindex_does_what_was_planned() {
     for (archive, other) in archives() {
         let m = |m| ReindexRule::Rule(DensityRule::Fixed(Density::new(m).unwrap()));
         let budget = ReindexRule::Rule(DensityRule::Budget { bytes: 64 << 20 });
-        for rule in [m(2), m(300), budget, ReindexRule::Policy, ReindexRule::Rebuild] {
+        for rule in [m(2), m(300), budget, ReindexRule::Current, ReindexRule::Rebuild] {
             other.refresh().unwrap();
             let planned = other.plan_reindex(rule, None).unwrap();
+            let before = archive.reader().segments();
             let done = archive.reindex(rule, None, &()).unwrap();
             assert_eq!(planned.len(), done.len());
+            // What is listed is what is touched.
+            let after = archive.reader().segments();
+            let touched = before.iter().zip(&after).filter(|(before, after)| before.files != after.files);
+            let touched: Vec<_> =
+                touched.map(|(info, _)| format!("{}.{}", info.domain, info.steps)).collect();
+            let listed: Vec<_> = done.iter().map(|plan| plan.segment.clone()).collect();
+            assert_eq!(touched, listed, "{rule:?}");
+            if rule == ReindexRule::Current {
+                assert!(planned.is_empty(), "the rule was applied just now");
+            }
             for (planned, done) in planned.iter().zip(&done) {
                 assert_eq!((&planned.segment, planned.m), (&done.segment, done.m));
                 assert_eq!((planned.entries, planned.filter_bits), (done.entries, done.filter_bits));

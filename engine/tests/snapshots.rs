@@ -220,7 +220,7 @@ fn a_proof_reads_a_handful_of_nodes() {
         assert_eq!(cost.source, ProofSource::Snapshot);
         assert!(cost.entries < 200 && cost.reads < 60, "{cost:?}");
     }
-    let (_, cost) = view.prove_counted::<&str>(&[], Parallelism::Off).unwrap();
+    let (_, cost) = view.prove_counted::<&str, &[u8]>(&[], Parallelism::Off).unwrap();
     assert!(cost.entries < 3, "{cost:?}");
 }
 

@@ -58,7 +58,7 @@ mod tree;
 mod update;
 
 pub use hash::simd::HashBackend;
-pub use hash::{DOMAIN_LEN_MAX, KeyHash, Root, tree_key, tree_value, value_hash};
+pub use hash::{DOMAIN_LEN_MAX, KeyHash, ParseRootError, Root, tree_key, tree_value, value_hash};
 pub use options::{HugePages, Options, Parallelism, Prefetch, RadixShape, SubtreeRoots};
 pub use proof::ics23::proof_spec;
 pub use proof::partial::PartialTree;

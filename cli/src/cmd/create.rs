@@ -13,9 +13,10 @@ use crate::print::Out;
 /// Make an empty archive.
 #[derive(clap::Args)]
 #[command(after_help = "\
-A step is what leaves memory as one segment per domain, once its last block
+A step is what leaves memory as one segment per domain, once its last height
 has left the reorg window. Long steps keep more in memory and write fewer,
-larger files.
+larger files. Both are counted in heights: where a chain leaves heights out,
+they hold fewer blocks.
 
 With snapshots the archive keeps the nodes of its Merkle tree that changed: a
 proof at such a block reads a few of them, at any other block it is rebuilt
@@ -41,10 +42,10 @@ pub(crate) struct Args {
 /// What is fixed when an archive is made, beside its domains.
 #[derive(clap::Args)]
 pub(crate) struct Shape {
-    /// Blocks in a step [default: 1024]
+    /// Heights in a step, which leaves memory as a whole [default: 1024]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) blocks_per_step: Option<u64>,
-    /// Blocks below the head that stay in memory, cheap to unwind [default: 64]
+    /// Heights below the head whose blocks stay in memory, cheap to unwind [default: 64]
     #[arg(long, value_name = "N")]
     pub(crate) reorg_window: Option<u64>,
     /// Make the first block of every N heights a snapshot, or `off` [default: off]
@@ -140,7 +141,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     } else {
         let domains = names(reader.domains());
         out.summary(format_args!(
-            "{}: domains {domains}; {step} blocks a step, {window} in the reorg window; snapshots: {}",
+            "{}: domains {domains}; {step} heights a step, {window} in the reorg window; snapshots: {}",
             args.dir.display(),
             Every(every)
         ))?;

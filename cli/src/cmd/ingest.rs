@@ -359,7 +359,7 @@ fn commit_all(
         if head.is_some_and(|head| block.height <= head) {
             pass_over(archive, names, &block, tally)?;
         } else {
-            tally.root = Some(gather(archive, names, &block)?.commit()?);
+            tally.root = Some(draft(archive, names, &block)?.commit()?);
             tally.blocks += 1;
             tally.changes += block.changes.len() as u64;
         }
@@ -371,11 +371,11 @@ fn commit_all(
 /// Passes over a block that is in the archive, where it is the same.
 fn pass_over(archive: &Archive, names: &[String], block: &Block, tally: &mut Tally) -> Result<(), Failure> {
     let conflict = |reason| Err(Failure::Conflict { block: block.height, reason });
-    match gather(archive, names, block)?.compare()? {
+    match draft(archive, names, block)?.compare()? {
         Comparison::Same => {}
         Comparison::Contained => tally.contained += 1,
-        Comparison::NotHeld => tally.pruned += 1,
-        Comparison::NoBlock => {
+        Comparison::Pruned => tally.pruned += 1,
+        Comparison::NoBlock | Comparison::NotCommitted => {
             return conflict("the archive has no block of this height, but later ones".to_owned());
         }
         Comparison::Different(difference) => return conflict(told(names, block, &difference)),
@@ -419,13 +419,13 @@ fn tell_unknown(tally: &Tally) {
 fn tidy(archive: &Archive) -> Result<(), Failure> {
     archive.emit()?;
     archive.merge(&MergeOptions::default(), &Bars::new())?;
-    archive.reindex(ReindexRule::Policy, None, &Bars::new())?;
+    archive.reindex(ReindexRule::Current, None, &Bars::new())?;
     Ok(())
 }
 
 /// Puts the changes of a block together.
-fn gather<'a>(archive: &'a Archive, names: &[String], block: &Block) -> Result<BlockWriter<'a>, Error> {
-    let mut writer = archive.gather(block.height);
+fn draft<'a>(archive: &'a Archive, names: &[String], block: &Block) -> Result<BlockWriter<'a>, Error> {
+    let mut writer = archive.draft(block.height);
     if !block.changes.wiped().is_empty()
         && let Some(view) = state_before(archive, block.height)?
     {

@@ -15,8 +15,7 @@ use crate::progress::Bars;
 #[derive(clap::Args)]
 #[command(after_help = "\
 The rule that is chosen stays with the archive and shapes the segments to
-come. Without one, what is not in line with the present rule is brought in
-line.
+come. Without one, segments that do not match the present rule are rebuilt.
 
 Examples:
   icecore reindex chain.ice --dry-run   what the present rule would change
@@ -71,7 +70,7 @@ impl Rule {
         } else if self.rebuild {
             ReindexRule::Rebuild
         } else {
-            ReindexRule::Policy
+            ReindexRule::Current
         })
     }
 }
@@ -79,32 +78,36 @@ impl Rule {
 pub(crate) fn run(args: &Args) -> Outcome {
     let rule = args.rule.chosen()?;
     let domain = args.domain.as_deref();
-    let plans = if args.dry_run {
-        Reader::open(&args.dir)?.plan_reindex(rule, domain)?
+    let (plans, segments) = if args.dry_run {
+        let reader = Reader::open(&args.dir)?;
+        (reader.plan_reindex(rule, domain)?, segments(&reader, domain))
     } else {
         let archive = open_for_upkeep(&args.dir)?;
         let plans = archive.reindex(rule, domain, &Bars::new())?;
+        let segments = segments(archive.reader(), domain);
         archive.close()?;
-        plans
+        (plans, segments)
     };
     let mut out = Out::new();
-    let touched = |plan: &ReindexPlan| {
-        args.rule.rebuild || plan.m.0 != plan.m.1 || plan.filter_bits.0 != plan.filter_bits.1
-    };
     if args.json {
         for plan in &plans {
-            out.json(&as_json(plan, touched(plan), args.dry_run))?;
+            out.json(&as_json(plan, args.dry_run))?;
         }
     } else {
         if !plans.is_empty() {
             out.line(listing(&plans))?;
         }
-        let changed = plans.iter().filter(|plan| touched(plan)).count() as u64;
         let verb = if args.dry_run { "would be rebuilt" } else { "rebuilt" };
-        out.summary(format_args!("{} of {} {verb}", changed, plural(plans.len() as u64, "segment")))?;
+        out.summary(format_args!("{} of {} {verb}", plans.len(), plural(segments, "segment")))?;
     }
     out.flush()?;
     Ok(Exit::Done)
+}
+
+/// How many segments the command is about.
+fn segments(reader: &Reader, domain: Option<&str>) -> u64 {
+    let segments = reader.segments();
+    segments.iter().filter(|segment| domain.is_none_or(|domain| domain == segment.domain)).count() as u64
 }
 
 /// The rule that is in force, in the words of the options that choose it.
@@ -142,14 +145,13 @@ fn listing(plans: &[ReindexPlan]) -> String {
     )
 }
 
-fn as_json(plan: &ReindexPlan, rebuilt: bool, dry_run: bool) -> serde_json::Value {
+fn as_json(plan: &ReindexPlan, dry_run: bool) -> serde_json::Value {
     json!({
         "segment": plan.segment,
         "entries": plan.entries,
         "m": [plan.m.0, plan.m.1],
         "filter_bits": [plan.filter_bits.0, plan.filter_bits.1],
         "bt_bytes": [plan.bt_bytes.0, plan.bt_bytes.1],
-        "rebuilt": rebuilt && !dry_run,
-        "would_be_rebuilt": rebuilt,
+        "rebuilt": !dry_run,
     })
 }

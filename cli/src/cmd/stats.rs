@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let known = |text: Option<String>| text.unwrap_or_else(|| "unknown".to_owned());
         let rows = [
             ["domains".to_owned(), domains.join(", "), String::new()],
-            ["blocks".to_owned(), blocks, format!("{} a step", count(reader.blocks_per_step()))],
+            ["blocks".to_owned(), blocks, format!("{} heights a step", count(reader.blocks_per_step()))],
             ["segments".to_owned(), count(stats.segments), plural(stats.entries, "version")],
             [".kv".to_owned(), bytes(stats.kv_bytes), per_entry(stats.kv_bytes)],
             [".bt".to_owned(), bytes(stats.bt_bytes), per_entry(stats.bt_bytes)],

@@ -41,8 +41,8 @@ fn dry_run(args: &Args) -> Outcome {
     let mut out = Out::new();
     if args.json {
         out.json(&json!({
-            "head_before": plan.head.0,
-            "head": plan.head.1,
+            "head_before": plan.head,
+            "head": plan.new_head,
             "blocks_dropped": plan.blocks_dropped,
             "emitted_blocks_dropped": plan.emitted_blocks_dropped,
             "segments_dropped": plan.segments_dropped,
@@ -50,7 +50,7 @@ fn dry_run(args: &Args) -> Outcome {
             "free_bytes": plan.free_space,
         }))?;
     } else {
-        let (before, head) = plan.head;
+        let (before, head) = (plan.head, plan.new_head);
         out.line(format_args!("head {before} -> {head}, {} would be forgotten", dropped(&plan)))?;
         plan::print(&mut out, "unwind", &plan.rewrites, plan.free_space)?;
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use icecore::{Proof, Root};
+use icecore::{ParseRootError, Proof, Root};
 
 use super::prove::Document;
 use crate::encoding::{Encoding, Face, hex, printable};
@@ -129,6 +129,5 @@ fn told(claim: &Claim, root: &Root, reason: Option<&str>, root_is_given: bool) -
 }
 
 fn root_of(text: &str) -> Result<Root, String> {
-    let bytes = Encoding::Hex.bytes(text)?;
-    bytes.try_into().map(Root).map_err(|_| "a root has 32 bytes, 0x and 64 digits".to_owned())
+    text.parse().map_err(|error: ParseRootError| error.to_string())
 }

@@ -92,7 +92,7 @@ pub(crate) fn maintain(writer: &Writer, listener: &dyn ProgressListener) -> Resu
         let emitted_to = writer.lock_unpoisoned()?.manifest().emitted_to;
         let merged = merge_all(writer, &merging, listener);
         let merged = writer.recorded(MaintenanceTask::Merge, merged);
-        let reindexed = reindex(writer, ReindexRule::Policy, None, listener);
+        let reindexed = reindex(writer, ReindexRule::Current, None, listener);
         let reindexed = writer.recorded(MaintenanceTask::Reindex, reindexed);
         emitted.and(merged.map(drop)).and(reindexed.map(drop))?;
         let guard = writer.lock();

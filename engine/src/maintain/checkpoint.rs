@@ -23,19 +23,19 @@ use crate::storage::layout;
 use crate::storage::{ReadFile, Storage};
 use crate::wal::{Tail, WalReader, WalWriter};
 
-/// What a checkpoint made.
+/// What a checkpoint copied: the answer of [`Reader::checkpoint`](crate::Reader::checkpoint).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckpointReport {
-    /// The heights that the copy answers, both inside; `None` before the first block.
+    /// The heights that can be read in the copy, both included; `None` before the first block.
     pub range: Option<(BlockNumber, BlockNumber)>,
-    /// Files that are hard links of those of the archive.
+    /// How many files are hard links to those of the archive.
     pub files_linked: u64,
-    /// Their bytes, which take no space of their own.
+    /// Bytes of the linked files. They take no space of their own while the archive keeps them.
     pub bytes_linked: u64,
-    /// Files that were copied.
+    /// How many files were copied.
     pub files_copied: u64,
-    /// Their bytes.
+    /// Bytes of the copied files.
     pub bytes_copied: u64,
 }
 

@@ -18,7 +18,7 @@ use crate::write::writer::Writer;
 /// Segments of one domain that merging would remove, before commits wait for it.
 pub(crate) const SURPLUS_MAX: usize = 24;
 
-/// What to merge on demand: by default all domains, to segments of any span.
+/// What [`Archive::merge`](crate::Archive::merge) merges: by default all domains, to segments of any span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergeOptions {
     pub(crate) domain: Option<String>,
@@ -32,18 +32,18 @@ impl Default for MergeOptions {
 }
 
 impl MergeOptions {
-    /// All domains, segments of any span.
+    /// The defaults: all domains, segments of any span.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only this domain; `None` for all.
+    /// Merges only this domain, or with `None` all of them.
     pub fn domain(mut self, name: Option<&str>) -> Self {
         self.domain = name.map(str::to_owned);
         self
     }
 
-    /// No segment longer than this, in steps.
+    /// Makes no segment longer than this many steps. With 0 or 1 nothing merges.
     pub fn span_max(mut self, steps: u64) -> Self {
         self.span_max = steps;
         self

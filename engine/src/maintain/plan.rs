@@ -18,65 +18,67 @@ use crate::segment::rewrite::for_each_entry;
 use crate::storage::directory::Directory;
 use crate::storage::layout;
 
-/// One segment that would be written.
+/// One segment that a merge, prune or unwinding would write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RewritePlan {
     /// Its name: `storage.0-64`.
     pub segment: String,
-    /// The segments that it would replace.
+    /// The names of the segments that it would replace.
     pub inputs: Vec<String>,
-    /// Versions that would be read.
+    /// The number of versions in the inputs.
     pub entries: u64,
     /// Bytes of `.kv` files that would be read.
     pub bytes_read: u64,
-    /// The most that would be written before the inputs go, temporary files included.
+    /// Bytes of disk space needed at most before the inputs are removed, temporary files included.
     pub bytes_needed: u64,
 }
 
-/// What a merge would do, in this order.
+/// What [`Archive::merge`](crate::Archive::merge) would do. [`Reader::plan_merge`](crate::Reader::plan_merge) makes one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MergePlan {
-    /// The segments it would write; one may be the input of a later one.
+    /// The segments it would write, in this order. One may be the input of a later one.
     pub merges: Vec<RewritePlan>,
-    /// Bytes that are free on the file system; `None` where that is not known.
+    /// Bytes free on the file system; `None` where the storage does not tell.
     pub free_space: Option<u64>,
 }
 
-/// What a prune would do.
+/// What [`Archive::prune`](crate::Archive::prune) would do. [`Reader::plan_prune`](crate::Reader::plan_prune) makes one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PrunePlan {
-    /// The block that would be the lowest that is answered.
+    /// The lowest height that could be read afterwards.
     pub floor: BlockNumber,
-    /// Blocks that would not be answered any more.
+    /// How many blocks could no longer be read.
     pub blocks_dropped: u64,
-    /// Versions that would be dropped, those of roots and nodes left out.
+    /// How many versions would be dropped, those of the archive's own domains left out.
     pub versions_dropped: u64,
-    /// Segments that would be dropped before anything is written.
+    /// The names of the segments that would be dropped whole, before anything is written.
     pub segments_dropped: Vec<String>,
     /// The segments it would write, one after another.
     pub rewrites: Vec<RewritePlan>,
-    /// Bytes that are free on the file system; `None` where that is not known.
+    /// Bytes free on the file system; `None` where the storage does not tell.
     pub free_space: Option<u64>,
 }
 
-/// What an unwinding would do.
+/// What [`Archive::unwind`](crate::Archive::unwind) would do. [`Reader::plan_unwind`](crate::Reader::plan_unwind) makes one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UnwindPlan {
-    /// The block that is the head, and the one that would be.
-    pub head: (BlockNumber, BlockNumber),
-    /// Blocks that would be forgotten.
+    /// The head now.
+    pub head: BlockNumber,
+    /// The head afterwards.
+    pub new_head: BlockNumber,
+    /// How many blocks would be taken back.
     pub blocks_dropped: u64,
-    /// Those of them that are in segments already, outside the reorg window.
+    /// How many of them are in segments already. Where there are any, segments are rewritten; else one log record does it.
     pub emitted_blocks_dropped: u64,
-    /// Segments that would be dropped.
+    /// The names of the segments that would be dropped whole.
     pub segments_dropped: Vec<String>,
-    /// The segments that would be cut.
+    /// The segments that would be rewritten without the blocks taken back.
     pub rewrites: Vec<RewritePlan>,
-    /// Bytes that are free on the file system; `None` where that is not known.
+    /// Bytes free on the file system; `None` where the storage does not tell.
     pub free_space: Option<u64>,
 }
 
@@ -166,7 +168,8 @@ pub(crate) fn plan_unwind(shared: &Shared, to: BlockNumber) -> Result<UnwindPlan
     let head = version.head.unwrap_or(to);
     let emitted = version.emitted_head.unwrap_or(0);
     let mut plan = UnwindPlan {
-        head: (head, to),
+        head,
+        new_head: to,
         blocks_dropped: version.count_blocks(to.saturating_add(1), head)?,
         emitted_blocks_dropped: version.count_blocks(to.saturating_add(1), emitted)?,
         segments_dropped: Vec::new(),

@@ -22,31 +22,32 @@ use crate::storage::directory::Directory;
 use crate::write::version_edit::VersionEdit;
 use crate::write::writer::Writer;
 
-/// What to rebuild accessors to.
+/// Which accessors [`Archive::reindex`](crate::Archive::reindex) rebuilds, and by which density rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReindexRule {
-    /// The rule that the archive keeps, for what does not match it.
-    Policy,
-    /// A new rule, kept for segments to come.
+    /// Those that do not match the archive's own rule, [`Archive::density_rule`](crate::Archive::density_rule).
+    Current,
+    /// Those that do not match this rule, which becomes the archive's own as by
+    /// [`Archive::set_density_rule`](crate::Archive::set_density_rule).
     Rule(DensityRule),
-    /// Every accessor again, to what it was: repairs damage.
+    /// All of them, with the density that they have. Repairs damage.
     Rebuild,
 }
 
-/// What reindexing does, or would do, to one segment.
+/// One segment whose accessors [`Archive::reindex`](crate::Archive::reindex) rebuilt, or would rebuild. Pairs are before and after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReindexPlan {
-    /// The segment: `storage.0-64`.
+    /// The name of the segment: `storage.0-64`.
     pub segment: String,
-    /// Its versions.
+    /// The number of versions in it.
     pub entries: u64,
-    /// Entries per pivot before and after.
+    /// Entries per pivot, before and after.
     pub m: (u32, u32),
-    /// Filter bits before and after.
+    /// Bits of a fingerprint in the filter, before and after.
     pub filter_bits: (u8, u8),
-    /// Bytes of the `.bt` before and, as estimated or built, after.
+    /// Bytes of the `.bt`: before, and after as built. In a plan the second is the most that it can take.
     pub bt_bytes: (u64, u64),
 }
 
@@ -58,7 +59,16 @@ struct Job {
 }
 
 /// Makes `rule` the one that shapes segments from now on. Touches no file but the manifest.
+///
+/// # Errors
+/// [`Error::Options`] for a budget that the sparsest indexes exceed.
 pub(crate) fn keep_rule(writer: &Writer, rule: DensityRule) -> Result<(), Error> {
+    rule.check()?;
+    check_budget(rule, &writer.read_state().all_segments().cloned().collect::<Vec<_>>())?;
+    store_rule(writer, rule)
+}
+
+fn store_rule(writer: &Writer, rule: DensityRule) -> Result<(), Error> {
     let mut guard = writer.lock();
     if guard.manifest().rule == rule {
         return Ok(());
@@ -89,7 +99,7 @@ pub(crate) fn reindex(
     // Before the rule is kept: one that cannot be met, or for no domain, changes nothing.
     let jobs = jobs_now(writer, rule, domain)?;
     if let ReindexRule::Rule(rule) = rule {
-        keep_rule(writer, rule)?;
+        store_rule(writer, rule)?;
     }
     let mut done = Vec::new();
     for job in jobs {
@@ -97,18 +107,16 @@ pub(crate) fn reindex(
             break;
         }
         let mut plan = job.plan(&writer.shared.directory)?;
-        if rule == ReindexRule::Rebuild || !job.matches_policy() {
-            listener.begin(&format!("reindex {}", plan.segment), Some(plan.entries));
-            let mut reported = 0;
-            let mut progress = |entries: u64| {
-                reported += entries;
-                listener.advance(entries);
-                work.emit_pending().map(drop)
-            };
-            plan.bt_bytes.1 = rebuild(writer, &job, rule == ReindexRule::Rebuild, &mut progress)?;
-            listener.advance(plan.entries.saturating_sub(reported));
-            listener.end();
-        }
+        listener.begin(&format!("reindex {}", plan.segment), Some(plan.entries));
+        let mut reported = 0;
+        let mut progress = |entries: u64| {
+            reported += entries;
+            listener.advance(entries);
+            work.emit_pending().map(drop)
+        };
+        plan.bt_bytes.1 = rebuild(writer, &job, rule == ReindexRule::Rebuild, &mut progress)?;
+        listener.advance(plan.entries.saturating_sub(reported));
+        listener.end();
         done.push(plan);
     }
     Ok(done)
@@ -182,24 +190,30 @@ fn jobs(
     let only = domain.map(|name| directory.config.domain(name)).transpose()?;
     let kept = match rule {
         ReindexRule::Rule(rule) => rule,
-        ReindexRule::Policy | ReindexRule::Rebuild => present,
+        ReindexRule::Current | ReindexRule::Rebuild => present,
     };
     let segments: Vec<_> = version.all_segments().cloned().collect();
-    if let ReindexRule::Rule(DensityRule::Budget { bytes }) = rule {
-        check_budget(bytes, &segments)?;
+    if let ReindexRule::Rule(rule) = rule {
+        rule.check()?;
+        check_budget(rule, &segments)?;
     }
     let choices = policy::choices(&directory.config, kept, version.head, &segments)?;
     let jobs = segments.into_iter().zip(choices).map(|(segment, choice)| match rule {
         ReindexRule::Rebuild => Job { m: segment.record.m, filter_bits: segment.record.filter_bits, segment },
-        ReindexRule::Policy | ReindexRule::Rule(_) => {
+        ReindexRule::Current | ReindexRule::Rule(_) => {
             Job { m: choice.m, filter_bits: choice.filter_bits, segment }
         }
     });
-    Ok(jobs.filter(|job| only.is_none_or(|only| only == job.segment.record.domain)).collect())
+    let is_wanted = |job: &Job| {
+        only.is_none_or(|only| only == job.segment.record.domain)
+            && (rule == ReindexRule::Rebuild || !job.matches_policy())
+    };
+    Ok(jobs.filter(is_wanted).collect())
 }
 
 /// Refuses a budget that the sparsest indexes exceed.
-fn check_budget(bytes: u64, segments: &[Arc<LiveSegment>]) -> Result<(), Error> {
+fn check_budget(rule: DensityRule, segments: &[Arc<LiveSegment>]) -> Result<(), Error> {
+    let DensityRule::Budget { bytes } = rule else { return Ok(()) };
     let sparsest = BUDGET_LEVELS[BUDGET_LEVELS.len() - 1];
     let lens = segments.iter().map(|segment| index_len(segment, sparsest));
     let least = lens.sum::<Result<u64, Error>>()?;
@@ -207,7 +221,7 @@ fn check_budget(bytes: u64, segments: &[Arc<LiveSegment>]) -> Result<(), Error> 
         return Ok(());
     }
     Err(Error::Options {
-        field: "index budget",
+        field: "density",
         reason: format!(
             "{bytes} bytes are too few: the indexes of {} segments take up to {least} at the sparsest, merged ones take less",
             segments.len()

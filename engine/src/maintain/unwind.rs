@@ -73,6 +73,7 @@ fn unwind_memory(writer: &Writer, to: BlockNumber) -> Result<(), Error> {
         return Ok(());
     }
     guard.log_unwind(to)?;
+    guard.count_unwind();
     let mut next = (*version).clone();
     // Without the tree the tables have no nodes: with it they are made again.
     next.unwind_tables(to, guard.rewind_tree(to));
@@ -116,6 +117,7 @@ fn unwind_segments(
             next.add_block(&config, *height, &block.root, digest(&changes), &changes);
         }
     })?;
+    guard.count_unwind();
     guard.drop_tree();
     Ok(())
 }

@@ -32,53 +32,60 @@ const RETRIES_MAX: usize = 10;
 /// Entries between two words to the listener.
 const PROGRESS_EVERY: u64 = 1 << 14;
 
-/// How much to verify.
+/// How thoroughly [`verify`] checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VerifyMode {
-    /// What can be seen without reading data pages.
+    /// Presence and length of every file, headers and footers, the log, and whether accessors belong to their segments. Reads a
+    /// few pages per file, and the log.
     Fast,
-    /// Everything.
+    /// All of that, every page and content checksum, order and counts, every key through its filter and its index, and the state
+    /// at the head against its root. Reads every byte, and takes about 110 bytes of memory per live key.
     Full,
 }
 
-/// What was verified and what is wrong.
+/// What [`verify`] checked and what is wrong.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct VerifyReport {
-    /// Files looked at.
+    /// How many files were checked.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of those files.
     pub bytes: u64,
-    /// What is wrong, by file.
+    /// All damage, by file. Empty for a sound archive.
     pub problems: Vec<Error>,
-    /// Files in the directory that the manifest does not name. Beside a running writer: what it has not published yet, or what its
-    /// readers still hold. Without one: what a writer left that was killed or failed; the next one removes it.
+    /// Files in the directory that the manifest does not name. Beside a running writer they are not published yet, or held by its
+    /// readers. Without one they are what a killed writer left; the next opening for writing removes them.
     pub garbage: Vec<PathBuf>,
     /// Whether a writer has the archive open.
     pub writer_is_running: bool,
-    /// What is peculiar about the end of the log, if anything is. It is no damage.
+    /// The end of the log, where it was not synced or not written whole. That is no damage.
     pub log_tail: Option<LogTailReport>,
 }
 
-/// The end of a log whose last bytes were not synced, or not written whole.
+/// The end of a log whose last bytes were not synced, or not written whole: part of a [`VerifyReport`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogTailReport {
     /// The last log file.
     pub path: PathBuf,
-    /// Where its sound records end. What follows was never acknowledged as durable; the next writer cuts it.
+    /// Where its sound records end, in bytes. What follows was never acknowledged as durable; the next writer cuts it off.
     pub sound: u64,
-    /// The bytes of sound records that the file does not say were synced: a power loss can take them.
+    /// Bytes of sound records not yet marked as synced: a power loss can take them.
     pub unmarked: u64,
-    /// The length of the file.
+    /// The length of the file in bytes.
     pub len: u64,
 }
 
-/// Verifies the archive at `path`. Takes no lock and changes nothing.
+/// Checks the archive at `path`, also one that cannot be opened, and reports all damage instead of stopping at the first. Takes no
+/// lock and changes nothing; a writer may go on meanwhile.
+///
+/// # Cost
+/// As [`VerifyMode`] says.
 ///
 /// # Errors
-/// Only what keeps the manifest from being read; everything else stands in the report.
+/// Only what keeps the manifest from being read; [`Error::KeepsChanging`] beside a writer that is too fast. Damage is in the
+/// report.
 pub fn verify(
     path: impl AsRef<Path>,
     mode: VerifyMode,
@@ -87,7 +94,10 @@ pub fn verify(
     verify_on(Arc::new(OsStorage), path, mode, listener)
 }
 
-/// The same on any storage.
+/// Checks an archive like [`verify`], on a custom [`Storage`] instead of the file system.
+///
+/// # Errors
+/// Only what keeps the manifest from being read; damage is in the report.
 pub fn verify_on(
     storage: Arc<dyn Storage>,
     path: impl AsRef<Path>,
@@ -105,7 +115,7 @@ pub fn verify_on(
             return Ok(report);
         }
     }
-    Err(Error::Busy { path: path.to_owned() })
+    Err(Error::KeepsChanging { path: path.to_owned() })
 }
 
 /// The times that a `.kv` is read: its content, its pages, and its entries by way of the accessors.

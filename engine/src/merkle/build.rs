@@ -17,7 +17,8 @@ use crate::merkle::parallel::on_threads;
 use crate::options::Config;
 use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
-use crate::read::scan::{MergeScan, Scan};
+use crate::read::scan::MergeScan;
+use crate::read::scan_range::Scan;
 use crate::segment::live::KvFile;
 
 /// Leaves that a thread gathers before it locks the loader: enough to make the lock cheap.

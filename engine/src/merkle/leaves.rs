@@ -1,27 +1,27 @@
-//! What a proof shows of its leaves, gathered from wherever the path comes, and what gathering it took.
+//! What a proof shows of its leaves, collected from wherever the path comes, and what that took.
 
 use icecore_hot::{Entry, KeyHash, PathProof};
 
 use crate::domain::DomainId;
 
-/// What proofs were made from, and what that took.
+/// What it took to make proofs: part of the answer of [`View::prove_counted`](crate::View::prove_counted).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProofCost {
-    /// Where the paths came from.
+    /// What the proofs were made from.
     pub source: ProofSource,
-    /// Ranges and keys that were looked up.
+    /// How many ranges and keys were looked up.
     pub reads: u64,
-    /// Nodes, leaf entries and values that were read.
+    /// How many nodes, leaves and values were read.
     pub entries: u64,
 }
 
-/// Where the paths of proofs come from.
+/// What proofs are made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProofSource {
-    /// From the nodes that were kept at the block: a few reads a proof.
+    /// The nodes kept at a snapshot: a few reads per proof.
     Snapshot,
-    /// From the tree, rebuilt from the whole state at the block.
+    /// The tree, rebuilt from the whole state at the block.
     State,
 }
 

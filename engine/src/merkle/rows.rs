@@ -20,7 +20,8 @@ use crate::merkle::parallel::in_runs;
 use crate::merkle::span::Span;
 use crate::options::Config;
 use crate::read::read_state::ReadState;
-use crate::read::scan::{MergeScan, Scan};
+use crate::read::scan::MergeScan;
+use crate::read::scan_range::Scan;
 use crate::segment::live::{LiveSegment, OpenFile};
 use crate::stats::Counters;
 

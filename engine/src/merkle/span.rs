@@ -3,7 +3,7 @@
 use icecore_hot::KeyHash;
 
 use crate::memtable::node_key::NodeKey;
-use crate::read::scan::Scan;
+use crate::read::scan_range::Scan;
 
 /// All places that begin with the same bits: the first and the last key hash there can be among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

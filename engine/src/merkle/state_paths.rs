@@ -10,7 +10,8 @@ use crate::merkle::build::build_tree;
 use crate::merkle::leaves::{Asked, Leaves, Paths, ProofCost, ProofSource};
 use crate::options::Config;
 use crate::read::read_state::ReadState;
-use crate::read::scan::{MergeScan, Scan};
+use crate::read::scan::MergeScan;
+use crate::read::scan_range::Scan;
 use crate::stats::Counters;
 
 /// The state at a block.

@@ -9,7 +9,8 @@ use icecore_segments::step::BlockNumber;
 use crate::domain::DomainId;
 use crate::error::Error;
 use crate::read::read_state::ReadState;
-use crate::read::scan::{MergeScan, Scan};
+use crate::read::scan::MergeScan;
+use crate::read::scan_range::Scan;
 
 /// Entries of the first chunk; each later one is twice as long, up to the longest. A chunk costs a seek in every segment of the
 /// range, so short scans read little and long ones seek seldom.
@@ -18,27 +19,28 @@ const CHUNK_LENS: (usize, usize) = (16, 4096);
 /// A chunk ends, too, when its keys and values have this many bytes.
 const CHUNK_BYTES_MAX: usize = 1 << 20;
 
-/// A key that has a value at a height.
+/// A key with the value that it has at the height of a view: an item of [`Entries`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
     /// The key.
     pub key: Vec<u8>,
-    /// Its value.
+    /// The value.
     pub value: Vec<u8>,
     /// The block that wrote the value.
     pub block: BlockNumber,
 }
 
-/// The keys of a [`Scan`] in order, absent and deleted keys left out. Owns the state it reads from, so it may be kept and sent to
-/// another thread; it pins that state as a view does.
+/// The keys of a [`Scan`] in order, with their values: the iterator of [`View::scan`](crate::View::scan). Deleted keys are left out.
+///
+/// It is `Send` and owns the state it reads from, which it pins as a [`View`](crate::View) does.
 ///
 /// # Cost
-/// Nothing is read before the first call of `next`. Entries are read ahead in chunks, of 16 at first and at most 4096 or a
-/// megabyte; a chunk costs an index page and a data page of each segment in the range, and the data pages of its entries.
+/// Nothing is read before the first `next`. Entries are read ahead in chunks, 16 at first, growing to 4096 or a megabyte. A
+/// chunk costs one index page and one data page of each segment in the range, plus the data pages of its entries.
 ///
 /// # Errors
-/// After an error there is nothing more.
+/// An item is an error where a file that the scan needs is damaged. It is the last.
 pub struct Entries {
     version: Arc<ReadState>,
     domain: DomainId,
@@ -61,15 +63,14 @@ impl Entries {
     }
 
     /// Reads the next chunk of what `rest` has, and leaves in `rest` what is after it.
-    fn fill(&mut self, mut rest: Scan) -> Vec<Entry> {
+    fn fill(&mut self, rest: Scan) -> Vec<Entry> {
         let mut chunk = Vec::new();
         let filled = self.fill_chunk(&rest, &mut chunk);
         match filled {
             Ok(true) => {}
             Ok(false) => {
                 if let Some(last) = chunk.last() {
-                    rest.continue_after(&last.key);
-                    self.rest = Some(rest);
+                    self.rest = Some(rest.after(&last.key));
                 }
             }
             Err(error) => self.error = Some(error),

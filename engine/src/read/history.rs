@@ -18,7 +18,7 @@ use crate::stats::Tally;
 /// Versions of a segment that are read at a time.
 const CHUNK_LEN: usize = 256;
 
-/// One version of a key.
+/// One version of a key: a block and what it wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The block that wrote it.
@@ -27,15 +27,17 @@ pub struct Change {
     pub value: Option<Vec<u8>>,
 }
 
-/// The versions of a key, newest first. Owns the state it reads from, so it may be kept and sent to another thread; it pins that
-/// state as a view does.
+/// The versions of a key, newest first: the iterator of [`View::history`](crate::View::history) and
+/// [`Reader::history`](crate::Reader::history).
+///
+/// It is `Send` and owns the state it reads from, which it pins as a [`View`](crate::View) does.
 ///
 /// # Cost
-/// Nothing is read before the first call of `next`. Then memory, and one segment after the other: a filter page each; for a
-/// segment that has the key, an index page and the pages of its versions, 256 versions at a time.
+/// Nothing is read before the first `next`. Then memory, and segment by segment as far as it is consumed: one filter page each,
+/// plus one index page and the data pages of the versions, 256 versions at a time, for a segment that has the key.
 ///
 /// # Errors
-/// After an error there is nothing more.
+/// An item is an error where a file that is needed is damaged. It is the last.
 pub struct History {
     shared: Arc<Shared>,
     version: Arc<ReadState>,

@@ -12,4 +12,5 @@ pub(crate) mod read_state;
 pub(crate) mod resident;
 pub(crate) mod roots;
 pub(crate) mod scan;
+pub(crate) mod scan_range;
 pub(crate) mod shared;

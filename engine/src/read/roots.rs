@@ -7,7 +7,8 @@ use crate::domain::{DomainId, RootRow, root_height, root_key};
 use crate::error::Error;
 use crate::options::Config;
 use crate::read::read_state::ReadState;
-use crate::read::scan::{MergeScan, Scan};
+use crate::read::scan::MergeScan;
+use crate::read::scan_range::Scan;
 
 impl ReadState {
     /// The newest block at or below `at` and its root.

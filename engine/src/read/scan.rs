@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 
 use icecore_segments::Cursor;
 use icecore_segments::error::{Corruption, Part, Reason};
@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::memtable::step_memtable::StepMemtable;
 use crate::memtable::{Direction, Found};
 use crate::read::read_state::ReadState;
+use crate::read::scan_range::Scan;
 use crate::segment::live::{KvFile, LiveSegment};
 use crate::storage::Mapping;
 
@@ -24,118 +25,6 @@ const CHUNK: usize = 128;
 
 /// Versions of one key that a cursor steps over before it looks the place up instead.
 const STEPS_MAX: usize = 16;
-
-/// Which keys to read, and in which direction.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scan {
-    lower: Bound<Vec<u8>>,
-    upper: Bound<Vec<u8>>,
-    direction: Direction,
-    pub(crate) limit: Option<u64>,
-}
-
-impl Default for Scan {
-    fn default() -> Self {
-        Self { lower: Bound::Unbounded, upper: Bound::Unbounded, direction: Direction::Forward, limit: None }
-    }
-}
-
-impl Scan {
-    /// All keys of the domain, ascending.
-    pub fn all() -> Self {
-        Self::default()
-    }
-
-    /// Only keys that begin with `prefix`.
-    pub fn prefix(prefix: &[u8]) -> Self {
-        Self {
-            lower: Bound::Included(prefix.to_vec()),
-            upper: after_prefix(prefix).map_or(Bound::Unbounded, Bound::Excluded),
-            ..Self::default()
-        }
-    }
-
-    /// Only keys inside `bounds`.
-    ///
-    /// ```
-    /// # use icecore::Scan;
-    /// assert_eq!(Scan::range("a".."b"), Scan::all().from(b"a").to(b"b"));
-    /// ```
-    pub fn range<K: AsRef<[u8]>>(bounds: impl RangeBounds<K>) -> Self {
-        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        Self { lower: owned(bounds.start_bound()), upper: owned(bounds.end_bound()), ..Self::default() }
-    }
-
-    /// Only keys at or above `key`, if that is narrower than before.
-    pub fn from(mut self, key: &[u8]) -> Self {
-        if lower_order(&self.lower, key) == Ordering::Less {
-            self.lower = Bound::Included(key.to_vec());
-        }
-        self
-    }
-
-    /// Only keys below `key`, if that is narrower than before.
-    pub fn to(mut self, key: &[u8]) -> Self {
-        let narrower = match &self.upper {
-            Bound::Unbounded => true,
-            Bound::Included(upper) => key <= upper.as_slice(),
-            Bound::Excluded(upper) => key < upper.as_slice(),
-        };
-        if narrower {
-            self.upper = Bound::Excluded(key.to_vec());
-        }
-        self
-    }
-
-    /// Only keys at or below `key`; for the archive's own reads.
-    pub(crate) fn to_included(mut self, key: &[u8]) -> Self {
-        self.upper = Bound::Included(key.to_vec());
-        self
-    }
-
-    /// The first and the last key, where both ends are given and inside.
-    pub(crate) fn ends(&self) -> Option<(&[u8], &[u8])> {
-        match (&self.lower, &self.upper) {
-            (Bound::Included(first), Bound::Included(last)) => Some((first, last)),
-            _ => None,
-        }
-    }
-
-    /// Descending instead of ascending.
-    pub fn backward(mut self) -> Self {
-        self.direction = Direction::Backward;
-        self
-    }
-
-    /// No more keys than this.
-    pub fn limit(mut self, keys: u64) -> Self {
-        self.limit = Some(keys);
-        self
-    }
-
-    /// Leaves what comes after `key`, in the direction of the scan.
-    pub(crate) fn continue_after(&mut self, key: &[u8]) {
-        match self.direction {
-            Direction::Forward => self.lower = Bound::Excluded(key.to_vec()),
-            Direction::Backward => self.upper = Bound::Excluded(key.to_vec()),
-        }
-    }
-}
-
-fn lower_order(lower: &Bound<Vec<u8>>, key: &[u8]) -> Ordering {
-    match lower {
-        Bound::Unbounded => Ordering::Less,
-        Bound::Included(lower) | Bound::Excluded(lower) => lower.as_slice().cmp(key),
-    }
-}
-
-/// The first key that sorts after all keys with this prefix; `None` when there is none.
-fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
-    let end = prefix.iter().rposition(|byte| *byte != 0xFF)?;
-    let mut after = prefix[..=end].to_vec();
-    after[end] += 1;
-    Some(after)
-}
 
 fn borrowed(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
     match bound {
@@ -161,13 +50,8 @@ impl<'v> MergeScan<'v> {
         scan: &Scan,
         at: BlockNumber,
     ) -> Result<Self, Error> {
-        let range = Range {
-            domain,
-            lower: scan.lower.clone(),
-            upper: scan.upper.clone(),
-            at,
-            direction: scan.direction,
-        };
+        let (lower, upper) = scan.bounds();
+        let range = Range { domain, lower, upper, at, direction: scan.direction };
         let mut sources = Vec::new();
         for segment in version.domain(domain).iter().filter(|segment| segment.blocks.0 <= at) {
             if range.touches(segment) {
@@ -474,29 +358,5 @@ impl Walk<'_> {
             None => self.cursor.seek_last().map(drop),
         };
         moved.map_err(|e| self.kv.error(e))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_prefix_ends_where_no_key_can_have_it() {
-        assert_eq!(after_prefix(b"ab"), Some(b"ac".to_vec()));
-        assert_eq!(after_prefix(b"a\xFF\xFF"), Some(b"b".to_vec()));
-        assert_eq!(after_prefix(b"\xFF"), None);
-        assert_eq!(after_prefix(b""), None);
-    }
-
-    #[test]
-    fn bounds_only_narrow() {
-        let scan = Scan::prefix(b"m").from(b"a").to(b"z");
-        assert_eq!(scan, Scan::prefix(b"m"));
-        let scan = Scan::prefix(b"m").from(b"mb").to(b"mx");
-        assert_eq!(
-            (scan.lower, scan.upper),
-            (Bound::Included(b"mb".to_vec()), Bound::Excluded(b"mx".to_vec()))
-        );
     }
 }

@@ -1,7 +1,7 @@
 //! What a reader, its views and the writer of an archive share in one process: the present read state and what follows it.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -20,9 +20,11 @@ pub(crate) struct Shared {
     version: RwLock<Arc<ReadState>>,
     /// Counts the read states.
     pub(crate) installed: AtomicU64,
-    /// Notified with each read state.
+    /// Notified with each read state, and when the archive is closed.
     pub(crate) changed: Condvar,
     pub(crate) waiting: Mutex<()>,
+    /// Whether the archive of this process that installs read states is gone: none will come.
+    closed: AtomicBool,
     /// How the archive is followed where another process may write it.
     pub(crate) follower: Option<Mutex<Follower>>,
     pub(crate) counters: Counters,
@@ -50,6 +52,7 @@ impl Shared {
             installed: AtomicU64::new(0),
             changed: Condvar::new(),
             waiting: Mutex::default(),
+            closed: AtomicBool::new(false),
             follower: follower.map(Mutex::new),
             counters: Counters::default(),
             failures: Failures::default(),
@@ -75,9 +78,30 @@ impl Shared {
     pub(crate) fn install(&self, version: ReadState) {
         *self.version.write() = Arc::new(version);
         self.installed.fetch_add(1, Ordering::Release);
+        self.wake_waiting();
+    }
+
+    /// Tells readers that no further read state comes.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.wake_waiting();
+    }
+
+    fn wake_waiting(&self) {
         // Between the look and the wait of a reader there must be no gap.
         drop(self.waiting.lock());
         self.changed.notify_all();
+    }
+
+    /// Refuses to wait for what cannot come any more.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed { path: self.directory.path.to_path_buf() });
+        }
+        Ok(())
     }
 
     /// Whether files may be gone because a writer of another process replaced them since.

@@ -7,23 +7,23 @@ use icecore_segments::{Encoding, SegmentSummary};
 use crate::options::Config;
 use crate::segment::live::LiveSegment;
 
-/// A live segment, as `ls` shows it.
+/// A live segment: its range, counts, sizes and files. [`Reader::segments`](crate::Reader::segments) lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SegmentInfo {
-    /// The domain; `_roots` and `_nodes` are the archive's own.
+    /// The name of its domain; `_roots` and `_nodes` are the archive's own.
     pub domain: String,
     /// The steps it covers.
     pub steps: StepRange,
-    /// The lowest and the highest block that it has a version of.
+    /// The lowest and the highest block that wrote one of its versions.
     pub blocks: (BlockNumber, BlockNumber),
-    /// Versions.
+    /// The number of versions.
     pub entries: u64,
-    /// Distinct keys.
+    /// The number of distinct keys.
     pub keys: u64,
-    /// Versions that are deletions.
+    /// The number of versions that are deletions.
     pub deletions: u64,
-    /// Data pages.
+    /// The number of data pages, 4096 bytes each.
     pub pages: u64,
     /// Bytes of the `.kv`.
     pub kv_bytes: u64,
@@ -37,10 +37,10 @@ pub struct SegmentInfo {
     pub m: u32,
     /// Bits of a fingerprint in the filter.
     pub filter_bits: u8,
-    /// The names of the three files.
+    /// The names of the `.kv`, the `.bt` and the `.kvei`.
     pub files: [String; 3],
-    /// What keeps a file of the segment from being used. Where the `.kv` cannot be opened, what its footer would say is zero
-    /// here, and `blocks` are all that the steps cover.
+    /// Why a file of this segment is unusable, if one is. Where that is the `.kv`, the counts are zero and `blocks` is all that
+    /// the steps cover.
     pub problem: Option<String>,
 }
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use icecore_index::PrefetchHint;
 use memmap2::{Advice, Mmap, UncheckedAdvice};
 
-/// How a mapping will be read. The kernel chooses its read-ahead by it.
+/// How a mapping will be read, which decides the read-ahead of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// One page here, one there: no read-ahead, so that a lookup costs the pages it touches and no others.
@@ -76,10 +76,8 @@ impl Mapping {
         Ok(Self(Source::File(Arc::new(mmap))))
     }
 
-    /// Asks the kernel to read the pages of a byte range now, all at once, and returns without waiting for them.
-    ///
-    /// What is outside the file is left out. For a reader that is about to touch several pages: their reads
-    /// overlap instead of following each other.
+    /// Has the kernel read the pages of a byte range, all at once, and returns without waiting for them. For a reader that is
+    /// about to touch several pages: their reads overlap. What is outside the file is left out.
     pub fn will_need(&self, range: Range<u64>) {
         let Source::File(mmap) = &self.0 else { return };
         let len = mmap.len() as u64;
@@ -150,8 +148,8 @@ impl Mapping {
         let _ = offset;
     }
 
-    /// Lets go of the pages that were read: they no longer count as this process's memory. The next touch gets them
-    /// back, from the page cache where they still are. For passes over whole files, which would otherwise grow with them.
+    /// Releases the pages that were read, so that they no longer count as memory of this process; the next touch brings them back,
+    /// from the page cache if they are still there. For passes over whole files, whose memory would grow with the file.
     pub fn advise_dont_need(&self) {
         let Source::File(mmap) = &self.0 else { return };
         // SAFETY: what makes `DontNeed` unchecked is that it "may discard" bytes written to a mapping. This one is a

@@ -23,9 +23,7 @@ const WRITE_BUFFER: usize = 1 << 20;
 /// The same for a [`SpoolFile`].
 const SPOOL_BUFFER: usize = 1 << 18;
 
-/// The real disk.
-///
-/// Holds nothing; every value is the same.
+/// The file system of the operating system. Has no state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsStorage;
 

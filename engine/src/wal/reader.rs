@@ -116,29 +116,29 @@ impl<'a> WalReader<'a> {
     }
 }
 
-/// What a log file has, for whoever reads it without its archive.
+/// What a log file says, read without its archive: part of [`FileInfo`](crate::inspect::FileInfo).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogInfo {
     /// The version of its format.
     pub version: u16,
-    /// Its number.
+    /// Its number in the log.
     pub sequence: u64,
     /// Its length in bytes.
     pub len: u64,
-    /// Where its sound records end. What follows is a record that was not written whole.
+    /// Where its sound records end, in bytes. What follows is a record that was not written whole.
     pub sound: u64,
-    /// How far it says that it was synced.
+    /// How far it says that it was synced, in bytes.
     pub durable: u64,
-    /// Whether it ends in an end record: another file follows it.
+    /// Whether it ends in an end record, so that another file follows.
     pub is_sealed: bool,
-    /// Records of blocks.
+    /// The number of blocks in it.
     pub blocks: u64,
     /// The lowest and the highest of these blocks.
     pub range: Option<(BlockNumber, BlockNumber)>,
-    /// Changes of all blocks.
+    /// The number of changes in all of these blocks.
     pub changes: u64,
-    /// The heights of its unwinds, in order.
+    /// The heights that were unwound to, in order.
     pub unwinds: Vec<BlockNumber>,
 }
 

@@ -9,12 +9,9 @@ use crate::write::writer::Writer;
 
 impl Writer {
     /// Checks that a block at `height` may follow.
-    pub(crate) fn check_rising(&self, height: BlockNumber) -> Result<(), Error> {
+    pub(crate) fn check_next(&self, height: BlockNumber) -> Result<(), Error> {
         self.lock().check_poison()?;
-        match self.read_state().head {
-            Some(head) if height <= head => Err(Error::NotRising { head, got: height }),
-            _ => Ok(()),
-        }
+        check_height(self.read_state().head, height)
     }
 
     /// Makes everything committed durable.
@@ -22,13 +19,19 @@ impl Writer {
         self.lock_unpoisoned()?.sync_log_marker()
     }
 
-    /// `changes` are ordered by domain, then key, each key once.
-    pub(crate) fn commit(&self, height: BlockNumber, changes: &[ChangeRef<'_>]) -> Result<Root, Error> {
+    /// `changes` are ordered by domain, then key, each key once; `unwinds` is how many there had been when the block was begun.
+    pub(crate) fn commit(
+        &self,
+        height: BlockNumber,
+        unwinds: u64,
+        changes: &[ChangeRef<'_>],
+    ) -> Result<Root, Error> {
         let mut guard = self.lock_unpoisoned()?;
-        let version = self.read_state();
-        if let Some(head) = version.head.filter(|head| height <= *head) {
-            return Err(Error::NotRising { head, got: height });
+        if guard.unwinds() != unwinds {
+            return Err(Error::StaleBlock { height });
         }
+        let version = self.read_state();
+        check_height(version.head, height)?;
         check_block(changes, BODY_LEN_MAX)?;
         let config = &self.shared.directory.config;
         guard.tree()?;
@@ -41,6 +44,15 @@ impl Writer {
         next.add_block(config, height, &root.0, digest, changes).add_nodes(nodes);
         guard.install(next);
         Ok(root)
+    }
+}
+
+/// Checks that a block at `height` may follow the head, and that another may follow it.
+fn check_height(head: Option<BlockNumber>, height: BlockNumber) -> Result<(), Error> {
+    match head {
+        _ if height == BlockNumber::MAX => Err(Error::TooHigh { got: height }),
+        Some(head) if height <= head => Err(Error::NotRising { head, got: height }),
+        _ => Ok(()),
     }
 }
 

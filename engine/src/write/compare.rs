@@ -16,43 +16,46 @@ use crate::segment::live::LiveSegment;
 use crate::wal::{ChangeRef, digest};
 use crate::write::writer::Writer;
 
-/// What the archive has at the height of a block that was given again. See [`BlockWriter::compare`](crate::BlockWriter::compare).
+/// What the archive holds at the height of a block that is given again: the answer of
+/// [`BlockWriter::compare`](crate::BlockWriter::compare).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// The same changes.
+    /// A block with the same changes.
     Same,
-    /// Every change given is there. Whether the block has others is not known: it was written before digests were kept, or
-    /// pruning dropped versions below it.
+    /// A block with at least these changes. Whether it has others is not known: it was written before digests were kept, or
+    /// it is the floor of a prune, which may have lost deletions.
     Contained,
-    /// The block is below what pruning kept, or was not committed yet: nothing can be said.
-    NotHeld,
-    /// No block of this height, but one above it.
+    /// The height is below the floor of a prune: what was there is forgotten.
+    Pruned,
+    /// The height is above the head: the block was not committed yet.
+    NotCommitted,
+    /// No block, although there is one above: heights have a gap here, or begin later.
     NoBlock,
-    /// Something else.
+    /// A block with other changes.
     Different(Difference),
 }
 
-/// The first change, by domain and key, in which two blocks of one height differ.
+/// The first change, by domain and key, in which two blocks at one height differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The domain.
+    /// The name of the domain.
     pub domain: String,
     /// The key.
     pub key: Vec<u8>,
-    /// What was given.
+    /// What the block that was given does to the key.
     pub given: Written,
-    /// What the archive has.
+    /// What the block that the archive holds does to it.
     pub held: Written,
 }
 
 /// What a block does to a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// Nothing: it has no version of it.
+    /// Nothing: it wrote no version of the key.
     Nothing,
-    /// Deletes it.
+    /// It deletes the key.
     Deletion,
-    /// Gives it this value.
+    /// It sets the key to this value.
     Value(Vec<u8>),
 }
 
@@ -71,13 +74,15 @@ impl Writer {
     ) -> Result<Comparison, Error> {
         let pruned_before = self.lock().manifest().pruned_before;
         let version = self.read_state();
-        match version.range() {
-            Some((first, head)) if first <= height && height <= head => {}
-            _ => return Ok(Comparison::NotHeld),
+        let Some((first, _)) = version.range().filter(|(_, head)| height <= *head) else {
+            return Ok(Comparison::NotCommitted);
+        };
+        if height < first {
+            return Ok(if pruned_before == 0 { Comparison::NoBlock } else { Comparison::Pruned });
         }
         let Some(row) = self.root_row(&version, height)? else { return Ok(Comparison::NoBlock) };
         // Pruning drops deletions that nothing below needs, and unwinding to the floor makes one block of all before it.
-        let is_floor = 0 < pruned_before && version.range().is_some_and(|(first, _)| first == height);
+        let is_floor = 0 < pruned_before && first == height;
         if row.changes == Some(digest(changes)) {
             return Ok(Comparison::Same);
         }

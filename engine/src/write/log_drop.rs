@@ -26,18 +26,19 @@ use crate::wal::{
     BlockRecord, ChangeRef, Heights, Record, RecordRef, Tail, WalReader, WalWriter, digest, whole_blocks,
 };
 
-/// What is given up of a damaged log. See [`LogDamage::DropAfter`](crate::LogDamage::DropAfter).
+/// What is dropped of a damaged log by an opening with [`LogDamage::DropAfter`](crate::LogDamage::DropAfter):
+/// [`Archive::log_drop`](crate::Archive::log_drop) reports it, [`Reader::plan_log_drop`](crate::Reader::plan_log_drop) beforehand.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct LogDrop {
     /// The damage, with file and place.
     pub damage: Error,
-    /// The block that the archive continues from; `None` where no block is left.
+    /// The block that the archive continues from; `None` where none is left.
     pub head: Option<BlockNumber>,
-    /// The lowest and the highest height above [`LogDrop::head`] found in what is given up. There may have been more: a
-    /// damaged record does not tell its height.
+    /// The lowest and the highest height above [`LogDrop::head`] found in what is dropped. There may have been more: a damaged
+    /// record does not tell its height.
     pub dropped: Option<(BlockNumber, BlockNumber)>,
-    /// Where the files that are given up are kept.
+    /// The paths under which the dropped files are kept.
     pub files: Vec<PathBuf>,
 }
 

@@ -64,6 +64,8 @@ struct State {
     listener: Arc<dyn ProgressListener>,
     /// The failure after which nothing is written any more.
     poison: Option<Poison>,
+    /// How many unwindings took blocks back since the archive was opened.
+    unwinds: u64,
     closing: bool,
     /// Attempts to emit that ended, well or not.
     emission_attempts: u64,
@@ -92,6 +94,7 @@ impl Writer {
             tree: None,
             listener: Arc::new(()),
             poison: None,
+            unwinds: 0,
             closing: false,
             emission_attempts: 0,
             emission_wanted: false,
@@ -224,6 +227,17 @@ impl WriterGuard<'_> {
     /// Whether writes are refused.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.state.poison.is_some()
+    }
+
+    /// How many unwindings took blocks back since the archive was opened: a block that was begun before one may be of the branch
+    /// that it gave up.
+    pub(crate) fn unwinds(&self) -> u64 {
+        self.state.unwinds
+    }
+
+    /// Counts an unwinding that took blocks back.
+    pub(crate) fn count_unwind(&mut self) {
+        self.state.unwinds += 1;
     }
 
     /// Whether the archive is being closed.

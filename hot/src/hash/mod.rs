@@ -22,6 +22,7 @@ pub(crate) mod simd;
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::str::FromStr;
 
 /// A BLAKE3 output, and the unit of everything below.
 pub(crate) type Hash = [u8; 32];
@@ -35,7 +36,7 @@ pub(crate) const TAG: [u8; 64] = *b"icecore state leaf, version 1: BLAKE3(tag, k
 /// The longest domain name: its length is one byte of the tree key.
 pub const DOMAIN_LEN_MAX: usize = 255;
 
-/// The 32-byte commitment to a state; a function of the state alone.
+/// The 32-byte commitment to a state; a function of the state alone. As text it is `0x` and 64 hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Root(pub [u8; 32]);
 
@@ -161,6 +162,28 @@ impl fmt::Display for Root {
     }
 }
 
+/// The text is no [`Root`]: 64 hex digits, of either case, after `0x` or without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a root is 64 hex digits, with or without 0x before them")]
+pub struct ParseRootError;
+
+impl FromStr for Root {
+    type Err = ParseRootError;
+
+    fn from_str(text: &str) -> Result<Self, ParseRootError> {
+        let digits = text.strip_prefix("0x").unwrap_or(text).as_bytes();
+        let mut root = [0; 32];
+        if digits.len() != 2 * root.len() {
+            return Err(ParseRootError);
+        }
+        let digit = |byte: u8| char::from(byte).to_digit(16).ok_or(ParseRootError);
+        for (byte, pair) in root.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = (16 * digit(pair[0])? + digit(pair[1])?) as u8;
+        }
+        Ok(Self(root))
+    }
+}
+
 impl fmt::Debug for Root {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         hex(&self.0, f)
@@ -203,6 +226,25 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_root_is_read_as_it_is_printed() {
+        let root = Root(*blake3::hash(b"a root").as_bytes());
+        let text = root.to_string();
+        let digits = &text[2..];
+        for text in [&text, digits, &digits.to_uppercase(), &format!("0x{}", digits.to_uppercase())] {
+            assert_eq!(text.parse(), Ok(root), "{text}");
+        }
+        let wide = format!("{}\u{e4}", &digits[2..]);
+        for text in
+            ["", "0x", &digits[1..], &format!("{text}0"), &format!("0X{digits}"), &format!("0x{text}"), &wide]
+        {
+            assert_eq!(text.parse::<Root>(), Err(ParseRootError), "{text}");
+        }
+        for text in [format!("+{}", &digits[1..]), format!("g{}", &digits[1..])] {
+            assert_eq!(text.parse::<Root>(), Err(ParseRootError), "{text}");
+        }
+    }
 
     #[test]
     fn tree_key_is_length_name_key() {
