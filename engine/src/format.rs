@@ -22,6 +22,7 @@ const fn version(format: &'static str, version: u32, brings: &'static str) -> Fo
 /// writes the last of each. An archive of every retired one is kept in `engine/tests/testdata`.
 pub const HISTORY: &[FormatVersion] = &[
     version("kv", 1, "the first"),
+    version("kv", 2, "plain pages in columns, with fingerprints"),
     version("bt", 1, "the first"),
     version("kvei", 1, "the first"),
     version("manifest", 1, "the first; no snapshot period, there are no snapshots"),

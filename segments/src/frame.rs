@@ -77,7 +77,10 @@ impl Kind {
 
     /// The newest format version, the one that builders write.
     pub fn version(self) -> u16 {
-        1
+        match self {
+            Self::Segment => 2,
+            Self::PivotIndex | Self::ExistenceFilter => 1,
+        }
     }
 
     /// The file name extension, without the dot.
@@ -101,6 +104,8 @@ impl fmt::Display for Kind {
 pub struct Header {
     /// What it is.
     pub kind: Kind,
+    /// The version of its format: 1 to the newest of the kind.
+    pub version: u16,
     /// The domain whose versions it holds or describes: 1 to [`DOMAIN_LEN_MAX`] bytes of UTF-8.
     pub domain: String,
     /// The steps it covers.
@@ -119,7 +124,8 @@ impl Header {
             let (len, max) = (domain.len() as u64, DOMAIN_LEN_MAX as u64);
             return Err(Error::TooLarge { what: "domain name", len, max });
         }
-        Ok(Self { kind, domain: domain.to_owned(), steps, params: [0; PARAMS_LEN_MAX] })
+        let version = kind.version();
+        Ok(Self { kind, version, domain: domain.to_owned(), steps, params: [0; PARAMS_LEN_MAX] })
     }
 
     /// What this file's page checksums are mixed with.
@@ -131,7 +137,7 @@ impl Header {
         let mut page = [0; PAGE_SIZE];
         page[..MAGIC.len()].copy_from_slice(&MAGIC);
         page[KIND_AT..][..2].copy_from_slice(&self.kind.code().to_le_bytes());
-        page[VERSION_AT..][..2].copy_from_slice(&self.kind.version().to_le_bytes());
+        page[VERSION_AT..][..2].copy_from_slice(&self.version.to_le_bytes());
         page[PAGE_SIZE_AT..][..4].copy_from_slice(&(PAGE_SIZE as u32).to_le_bytes());
         page[STEP_FROM_AT..][..8].copy_from_slice(&self.steps.from().0.to_le_bytes());
         page[STEP_TO_AT..][..8].copy_from_slice(&self.steps.to().0.to_le_bytes());
@@ -156,7 +162,8 @@ impl Header {
         if u64_at(page, HEADER_SUM_AT) != Some(crc64(&page[..HEADER_SUM_AT])) {
             return Err(corrupt(Reason::Checksum));
         }
-        let kind = parse_kind(page, KIND_AT, VERSION_AT).ok_or_else(|| corrupt(Reason::Field))??;
+        let stated = parse_kind(page, KIND_AT, VERSION_AT);
+        let (kind, version) = stated.ok_or_else(|| corrupt(Reason::Field))??;
         let field = |at| u64_at(page, at).ok_or_else(|| corrupt(Reason::Field));
         let steps = StepRange::new(Step(field(STEP_FROM_AT)?), Step(field(STEP_TO_AT)?));
         let domain = page[DOMAIN_AT..]
@@ -166,7 +173,7 @@ impl Header {
         let mut params = [0; PARAMS_LEN_MAX];
         params.copy_from_slice(&page[PARAMS_AT..][..PARAMS_LEN_MAX]);
         let (Some(steps), Some(domain)) = (steps, domain) else { return Err(corrupt(Reason::Field)) };
-        let header = Self { kind, domain: domain.to_owned(), steps, params };
+        let header = Self { kind, version, domain: domain.to_owned(), steps, params };
         if header.encode() != page {
             return Err(corrupt(Reason::Field));
         }
@@ -175,7 +182,7 @@ impl Header {
 }
 
 /// `None`: no such kind. `Some(Err)`: a version that this build does not read.
-fn parse_kind(page: &[u8], kind_at: usize, version_at: usize) -> Option<Result<Kind, Error>> {
+fn parse_kind(page: &[u8], kind_at: usize, version_at: usize) -> Option<Result<(Kind, u16), Error>> {
     let code = u16_at(page, kind_at)?;
     let kind = Kind::ALL.into_iter().find(|kind| kind.code() == code)?;
     let found = u16_at(page, version_at)?;
@@ -183,7 +190,7 @@ fn parse_kind(page: &[u8], kind_at: usize, version_at: usize) -> Option<Result<K
         let (found, supported) = (u64::from(found), u64::from(kind.version()));
         return Some(Err(Error::Unsupported { what: "format version", found, supported }));
     }
-    Some(Ok(kind))
+    Some(Ok((kind, found)))
 }
 
 /// A finished file as its manifest needs it.
@@ -201,6 +208,7 @@ pub struct FileSummary {
 pub struct FrameWriter<W> {
     sink: W,
     kind: Kind,
+    version: u16,
     salt: Salt,
     position: u64,
     hasher: ContentHasher,
@@ -210,7 +218,8 @@ impl<W: Write> FrameWriter<W> {
     /// Writes the header page.
     pub fn new(sink: W, header: &Header) -> Result<Self, Error> {
         let salt = header.salt();
-        let mut this = Self { sink, kind: header.kind, salt, position: 0, hasher: ContentHasher::default() };
+        let Header { kind, version, .. } = *header;
+        let mut this = Self { sink, kind, version, salt, position: 0, hasher: ContentHasher::default() };
         this.write_raw(&header.encode())?;
         Ok(this)
     }
@@ -267,7 +276,7 @@ impl<W: Write> FrameWriter<W> {
         let mut page = [0; PAGE_SIZE];
         page[FILE_LEN_AT..][..8].copy_from_slice(&len.to_le_bytes());
         page[FOOTER_KIND_AT..][..2].copy_from_slice(&self.kind.code().to_le_bytes());
-        page[FOOTER_VERSION_AT..][..2].copy_from_slice(&self.kind.version().to_le_bytes());
+        page[FOOTER_VERSION_AT..][..2].copy_from_slice(&self.version.to_le_bytes());
         page[PAYLOAD_LEN_AT..][..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
         page[CONTENT_AT..][..32].copy_from_slice(&content.0);
         page[PARENT_AT..][..32].copy_from_slice(&parent.0);
@@ -325,7 +334,7 @@ impl<'a> Frame<'a> {
             return Err(corrupt(Reason::Checksum));
         }
         let footer_kind = parse_kind(page, FOOTER_KIND_AT, FOOTER_VERSION_AT);
-        if footer_kind.ok_or_else(|| corrupt(Reason::Field))?? != kind {
+        if footer_kind.ok_or_else(|| corrupt(Reason::Field))?? != (kind, header.version) {
             return Err(corrupt(Reason::Field));
         }
         if u64_at(page, FILE_LEN_AT) != Some(bytes.len() as u64) {
@@ -398,6 +407,22 @@ mod tests {
         for len in 0..bytes.len() {
             assert!(Frame::parse(&bytes[..len], Kind::PivotIndex).is_err(), "cut at {len}");
         }
+    }
+
+    #[test]
+    fn an_older_version_is_read_and_stated_the_same_in_the_footer() {
+        let steps = StepRange::single(Step(4));
+        let header = Header { version: 1, ..Header::new(Kind::Segment, "storage", steps).unwrap() };
+        let mut writer = FrameWriter::new(Vec::new(), &header).unwrap();
+        writer.write_page(&mut [3; PAGE_SIZE]).unwrap();
+        let (_, mut bytes) = writer.finish(Checksum::default(), b"payload").unwrap();
+        let frame = Frame::parse(&bytes, Kind::Segment).unwrap();
+        assert_eq!((frame.header.version, frame.salt), (1, header.salt()));
+        let footer = &mut bytes[2 * PAGE_SIZE..];
+        footer[FOOTER_VERSION_AT] = 2;
+        seal(footer, 2, header.salt());
+        let found = Frame::parse(&bytes, Kind::Segment);
+        assert!(matches!(found, Err(Error::Corrupt(Corruption { reason: Reason::Field, .. }))));
     }
 
     #[test]
