@@ -22,6 +22,7 @@ const fn version(format: &'static str, version: u32, brings: &'static str) -> Fo
 /// writes the last of each. The repository keeps an archive of every retired one in `engine/tests/testdata`.
 pub const HISTORY: &[FormatVersion] = &[
     version("kv", 1, "the first"),
+    version("kv", 2, "plain pages in columns, with fingerprints"),
     version("bt", 1, "the first"),
     version("bt", 2, "groups of pivots in a leaf, with a directory"),
     version("kvei", 1, "the first"),

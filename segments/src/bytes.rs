@@ -28,6 +28,21 @@ pub fn array32_at(bytes: &[u8], offset: usize) -> Option<[u8; 32]> {
     bytes.get(offset..offset.checked_add(32)?)?.try_into().ok()
 }
 
+/// Reads up to eight bytes from `offset` on, lowest first; what is after the end counts as zero.
+#[inline]
+pub fn word_at(bytes: &[u8], offset: usize) -> u64 {
+    match bytes.get(offset..).and_then(<[u8]>::first_chunk) {
+        Some(word) => u64::from_le_bytes(*word),
+        None => last_word(bytes, offset),
+    }
+}
+
+#[cold]
+fn last_word(bytes: &[u8], offset: usize) -> u64 {
+    let rest = bytes.get(offset..).unwrap_or_default();
+    rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+}
+
 /// Appends `value` as LEB128: seven bits a byte, lowest first, the top bit set on all but the last.
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {

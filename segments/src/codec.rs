@@ -1,6 +1,6 @@
 //! The two encodings of pages, and the choice between them.
 //!
-//! A `plain` page is a body. A `zstd` page is a larger body whose compressed form fills the page: the
+//! A `plain` page is a body of columns. A `zstd` page is a larger body whose compressed form fills the page: the
 //! number of entries is found by predicting the ratio from the page before and a few trials. The choice between the
 //! two, and whether a dictionary pays, is made once per segment by encoding its first entries both ways.
 
@@ -9,8 +9,9 @@ use zstd::zstd_safe::{CCtx, CParameter, DCtx, DDict, DParameter, FrameFormat};
 use crate::error::{Error, Reason};
 use crate::frame::PAGE_SIZE;
 use crate::overflow::zstd_error;
-use crate::page::{COMPRESSED, PAGE_HEADER_LEN, PAGE_RAW_LEN_MAX, PageHeader, STORED_LEN_MAX, damaged};
-use crate::page_builder::{Batch, PageBuilder};
+use crate::page::damaged;
+use crate::page_builder::{Batch, Layout, PageBuilder};
+use crate::page_header::{COMPRESSED, PAGE_HEADER_LEN, PAGE_RAW_LEN_MAX, PageHeader, STORED_LEN_MAX};
 
 /// How the pages of a segment are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,12 +100,13 @@ struct Compressor {
 impl PageFiller {
     pub(crate) fn plain() -> Self {
         let page = Vec::with_capacity(2 * PAGE_SIZE);
-        Self { entries: PageBuilder::default(), compressor: None, page, spare: Batch::default() }
+        let entries = PageBuilder::new(Layout::Columns);
+        Self { entries, compressor: None, page, spare: Batch::default() }
     }
 
     pub(crate) fn zstd(dictionary: &[u8]) -> Result<Self, Error> {
         let compressor = Some(Compressor::new(dictionary)?);
-        Ok(Self { compressor, ..Self::plain() })
+        Ok(Self { compressor, entries: PageBuilder::new(Layout::Rows), ..Self::plain() })
     }
 
     /// Encodes a page if enough entries are gathered, or if `flush` and any are: `page` then holds it.
@@ -139,10 +141,10 @@ impl PageFiller {
     fn encode_plain(&mut self, count: usize) {
         self.page.clear();
         self.page.resize(PAGE_HEADER_LEN, 0);
-        let flags = self.entries.encode(count, &mut self.page);
+        let form = self.entries.encode(count, &mut self.page);
         let raw_len = self.page.len() - PAGE_HEADER_LEN;
         self.page.resize(PAGE_SIZE, 0);
-        PageHeader { flags, stored_len: raw_len, raw_len, count }.encode(&mut self.page);
+        PageHeader { form, stored_len: raw_len, raw_len, count }.encode(&mut self.page);
     }
 
     /// Moves the boundary of a page back where that makes the separator shorter than it wastes of the page.
@@ -241,12 +243,13 @@ impl Compressor {
     /// Compresses a body of `count` entries and returns its length, or more than fits where it does not fit.
     fn compress(&mut self, entries: &PageBuilder, count: usize) -> Result<usize, Error> {
         self.body.clear();
-        let flags = entries.encode(count, &mut self.body);
+        let mut form = entries.encode(count, &mut self.body);
+        form.flags |= COMPRESSED;
         self.trial.clear();
         self.trial.resize(PAGE_HEADER_LEN + zstd::zstd_safe::compress_bound(self.body.len()), 0);
         let compressed = self.context.compress2(&mut self.trial[PAGE_HEADER_LEN..], &self.body);
         let stored_len = compressed.map_err(zstd_error)?;
-        let header = PageHeader { flags: flags | COMPRESSED, stored_len, raw_len: self.body.len(), count };
+        let header = PageHeader { form, stored_len, raw_len: self.body.len(), count };
         self.trial.resize(PAGE_HEADER_LEN + stored_len, 0);
         header.encode(&mut self.trial);
         Ok(stored_len)
@@ -297,7 +300,7 @@ pub(crate) fn choose(rule: EncodingRule, head: &Batch, whole: bool) -> Result<Ch
 /// Trains a dictionary on page bodies of the first `count` entries. Empty where there is too little or nothing to learn.
 fn train(head: &Batch, count: usize) -> Vec<u8> {
     let (mut samples, mut lens) = (Vec::new(), Vec::new());
-    let mut entries = PageBuilder::default();
+    let mut entries = PageBuilder::new(Layout::Rows);
     let mut spare = Batch::default();
     for slot in &head.slots()[..count] {
         entries.push(head.key(slot), slot.shared, slot.block, head.payload(slot));

@@ -270,8 +270,8 @@ impl<D: AsRef<[u8]>> Segment<D> {
                 };
                 sink.pivot(&Pivot { separator, page, restart: group as u16, ordinal })?;
                 let mut in_group = 1;
-                while entry.end() < end {
-                    entry = view.entry_at(entry.end(), entry.block)?;
+                while entry.next() < end {
+                    entry = view.entry_after(&entry)?;
                     keys.extend(view.shape.prefix_len() + entry.shared(), view.suffix(&entry));
                     in_group += 1;
                 }
@@ -305,8 +305,8 @@ impl<D: AsRef<[u8]>> Segment<D> {
                     visit(&keys.key)?;
                     is_first = false;
                 }
-                while entry.end() < end {
-                    entry = view.entry_at(entry.end(), entry.block)?;
+                while entry.next() < end {
+                    entry = view.entry_after(&entry)?;
                     let suffix = view.suffix(&entry);
                     if !suffix.is_empty() {
                         keys.extend(view.shape.prefix_len() + entry.shared(), suffix);

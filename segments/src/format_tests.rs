@@ -11,9 +11,9 @@ use crate::frame::{
     VERSION_AT,
 };
 use crate::overflow::{OVERFLOW_REF_LEN, RUN_ENTRY_LEN, RUN_LEN, VALUE_INLINE_MAX, VALUE_LEN_MAX};
-use crate::page::{
-    BASE_AT, BODY_HEADER_LEN, COUNT_AT, FLAGS_AT, KEY_LEN_AT, PAGE_HEADER_LEN, PAGE_RAW_LEN_MAX,
-    PREFIX_LEN_AT, RAW_LEN_AT, RESTART_LEN, RESTARTS_AT, STORED_LEN_AT, STORED_LEN_MAX, ZERO_AT,
+use crate::page_header::{
+    BASE_AT, BLOCK_WIDTH_AT, BODY_HEADER_LEN, COUNT_AT, FLAGS_AT, KEY_LEN_AT, PAGE_HEADER_LEN,
+    PAGE_RAW_LEN_MAX, PREFIX_LEN_AT, RAW_LEN_AT, RESTART_LEN, RESTARTS_AT, STORED_LEN_AT, STORED_LEN_MAX,
 };
 use crate::segment::Segment;
 use crate::step::{Step, StepRange};
@@ -79,7 +79,7 @@ fn the_tables_are_the_constants() {
     let page = [
         (0, "page checksum"),
         (FLAGS_AT, "flags"),
-        (ZERO_AT, "zero"),
+        (BLOCK_WIDTH_AT, "block width"),
         (STORED_LEN_AT, "stored length"),
         (RAW_LEN_AT, "raw length"),
         (COUNT_AT, "entry count"),
@@ -91,10 +91,10 @@ fn the_tables_are_the_constants() {
         (PREFIX_LEN_AT, "prefix length"),
         (KEY_LEN_AT, "key length"),
         (BASE_AT, "base block"),
-        (BODY_HEADER_LEN, "restart table"),
+        (BODY_HEADER_LEN, "columns, restart table"),
     ];
     DOC.check_layout("### Body", &body, None);
-    DOC.check_layout("One restart:", &[(0, "offset of its entry"), (2, "head")], Some(RESTART_LEN));
+    DOC.check_layout("One restart of rows:", &[(0, "offset of its entry"), (2, "head")], Some(RESTART_LEN));
     let reference = [(0, "offset"), (8, "stored length"), (12, "raw length"), (16, "CRC-64")];
     DOC.check_layout("Overflow reference:", &reference, Some(OVERFLOW_REF_LEN));
     DOC.check_layout("### Run table", &[(0, "data pages"), (8, "length of the run")], Some(RUN_ENTRY_LEN));
@@ -132,8 +132,8 @@ fn the_worked_example_is_what_a_builder_writes() {
     let (_, bytes, ()) = builder.finish().unwrap();
     Segment::open(&bytes[..]).unwrap().verify().unwrap();
     let page = &bytes[PAGE_SIZE..2 * PAGE_SIZE];
-    DOC.check_example("```hex page", &page[..44]);
-    assert!(page[44..].iter().all(|&byte| byte == 0));
+    DOC.check_example("```hex page", &page[..48]);
+    assert!(page[48..].iter().all(|&byte| byte == 0));
 }
 
 #[test]

@@ -78,8 +78,8 @@ impl Kind {
     /// The newest format version, the one that builders write.
     pub fn version(self) -> u16 {
         match self {
-            Self::PivotIndex => 2,
-            Self::Segment | Self::ExistenceFilter => 1,
+            Self::Segment | Self::PivotIndex => 2,
+            Self::ExistenceFilter => 1,
         }
     }
 
@@ -104,7 +104,7 @@ impl fmt::Display for Kind {
 pub struct Header {
     /// What it is.
     pub kind: Kind,
-    /// The version of its format: of a new file the newest.
+    /// The version of its format: 1 to the newest of the kind.
     pub version: u16,
     /// The domain whose versions it holds or describes: 1 to [`DOMAIN_LEN_MAX`] bytes of UTF-8.
     pub domain: String,
@@ -162,8 +162,8 @@ impl Header {
         if u64_at(page, HEADER_SUM_AT) != Some(crc64(&page[..HEADER_SUM_AT])) {
             return Err(corrupt(Reason::Checksum));
         }
-        let (kind, version) =
-            parse_kind(page, KIND_AT, VERSION_AT).ok_or_else(|| corrupt(Reason::Field))??;
+        let stated = parse_kind(page, KIND_AT, VERSION_AT);
+        let (kind, version) = stated.ok_or_else(|| corrupt(Reason::Field))??;
         let field = |at| u64_at(page, at).ok_or_else(|| corrupt(Reason::Field));
         let steps = StepRange::new(Step(field(STEP_FROM_AT)?), Step(field(STEP_TO_AT)?));
         let domain = page[DOMAIN_AT..]
@@ -218,7 +218,7 @@ impl<W: Write> FrameWriter<W> {
     /// Writes the header page.
     pub fn new(sink: W, header: &Header) -> Result<Self, Error> {
         let salt = header.salt();
-        let (kind, version) = (header.kind, header.version);
+        let Header { kind, version, .. } = *header;
         let mut this = Self { sink, kind, version, salt, position: 0, hasher: ContentHasher::default() };
         this.write_raw(&header.encode())?;
         Ok(this)
@@ -407,6 +407,22 @@ mod tests {
         for len in 0..bytes.len() {
             assert!(Frame::parse(&bytes[..len], Kind::PivotIndex).is_err(), "cut at {len}");
         }
+    }
+
+    #[test]
+    fn an_older_version_is_read_and_stated_the_same_in_the_footer() {
+        let steps = StepRange::single(Step(4));
+        let header = Header { version: 1, ..Header::new(Kind::Segment, "storage", steps).unwrap() };
+        let mut writer = FrameWriter::new(Vec::new(), &header).unwrap();
+        writer.write_page(&mut [3; PAGE_SIZE]).unwrap();
+        let (_, mut bytes) = writer.finish(Checksum::default(), b"payload").unwrap();
+        let frame = Frame::parse(&bytes, Kind::Segment).unwrap();
+        assert_eq!((frame.header.version, frame.salt), (1, header.salt()));
+        let footer = &mut bytes[2 * PAGE_SIZE..];
+        footer[FOOTER_VERSION_AT] = 2;
+        seal(footer, 2, header.salt());
+        let found = Frame::parse(&bytes, Kind::Segment);
+        assert!(matches!(found, Err(Error::Corrupt(Corruption { reason: Reason::Field, .. }))));
     }
 
     #[test]

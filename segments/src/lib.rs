@@ -35,11 +35,14 @@
 
 mod builder;
 pub mod bytes;
+mod cells;
 pub mod checksum;
 mod codec;
+mod columns;
 mod cursor;
 mod entry;
 pub mod error;
+mod find;
 #[cfg(any(test, feature = "testing"))]
 pub mod format_doc;
 #[cfg(test)]
@@ -49,6 +52,8 @@ mod merge;
 mod overflow;
 mod page;
 mod page_builder;
+mod page_header;
+mod rows;
 mod segment;
 pub mod span;
 pub mod step;
@@ -64,6 +69,6 @@ pub use error::Error;
 pub use merge::MergeCursor;
 pub use overflow::{Blob, RUN_LEN};
 pub use overflow::{VALUE_INLINE_MAX, VALUE_LEN_MAX};
-pub use page::PAGE_RAW_LEN_MAX;
+pub use page_header::PAGE_RAW_LEN_MAX;
 pub use segment::Segment;
 pub use summary::SegmentSummary;

@@ -9,14 +9,19 @@ use crate::checksum::{PageChecks, Salt, crc64, is_sealed};
 use crate::codec::{DICTIONARY_LEN_MAX, PageBuf};
 use crate::entry::{Value, Version};
 use crate::error::{Corruption, Error, Part, Reason};
+use crate::find::{Found, find};
 use crate::frame::{Frame, Kind, PAGE_SIZE};
 use crate::overflow::{Blob, OverflowRef, RUN_ENTRY_LEN, RunTable, blob_at};
-use crate::page::{Lookup, PAGE_HEADER_LEN, Page, PageHeader, Shape, Stored, damaged};
+use crate::page::{Lookup, Page, Shape, Stored, damaged};
+use crate::page_header::{PAGE_HEADER_LEN, PageHeader};
 use crate::span::PageSpan;
 use crate::step::BlockNumber;
 use crate::summary::{Located, SegmentSummary, Tables};
 
 const CACHE_LINE: usize = 64;
+
+/// How many cache lines of a page are asked for at once: those of the columns.
+const LINES_ASKED: usize = 8;
 
 /// A segment, open for reading. Shared by any number of threads where `D` can be.
 ///
@@ -128,6 +133,25 @@ impl<D: AsRef<[u8]>> Segment<D> {
         if span.first != span.last {
             page = self.page_of(span, key, at, buf)?;
         }
+        let hint = if page == span.first { span.restart.into() } else { 0 };
+        match self.sound(page).map_or(Found::Unsure, |bytes| find(bytes, hint, key, at)) {
+            Found::Entry(block, Some(bytes)) => Ok(Some(Version { block, value: Value::Inline(bytes) })),
+            Found::Entry(block, None) => Ok(Some(Version { block, value: Value::Deletion })),
+            Found::Absent if page == span.last => Ok(None),
+            Found::Absent | Found::Unsure => self.get_ordered(span, page, key, at, buf),
+        }
+    }
+
+    /// The same by the order of the entries, from the page on that the span begins with or [`Segment::page_of`] gave.
+    #[inline(never)]
+    fn get_ordered<'a>(
+        &'a self,
+        span: PageSpan,
+        page: u64,
+        key: &[u8],
+        at: BlockNumber,
+        buf: &'a mut PageBuf,
+    ) -> Result<Option<Version<'a>>, Error> {
         let mut loaded = self.load(page, buf)?;
         let hint = self.hint_in(span, page, &loaded)?;
         let entry = match loaded.page(buf).lookup(hint, key, at)? {
@@ -161,16 +185,24 @@ impl<D: AsRef<[u8]>> Segment<D> {
     /// Loads a page: checks it the first time, decodes it where it is compressed.
     #[inline]
     pub(crate) fn load(&self, page: u64, buf: &mut PageBuf) -> Result<Loaded<'_>, Error> {
-        let number = self.runs.file_page(page);
-        let offset = number * PAGE_SIZE as u64;
-        let bytes = self.data.as_ref().get(offset as usize..).and_then(|rest| rest.get(..PAGE_SIZE));
-        let bytes = bytes.ok_or_else(|| damaged(offset, Reason::Length))?;
-        // The restart table and the prefix reach into the second line: asked for now, it comes together with the first.
-        black_box(bytes.get(CACHE_LINE).copied());
-        if !self.checks.ensure(page, || is_sealed(bytes, number, self.salt)) {
-            return Err(damaged(offset, Reason::Checksum));
-        }
+        let offset = self.runs.file_page(page) * PAGE_SIZE as u64;
+        let Some(bytes) = self.sound(page) else {
+            let is_there = offset + PAGE_SIZE as u64 <= self.data.as_ref().len() as u64;
+            return Err(damaged(offset, if is_there { Reason::Checksum } else { Reason::Length }));
+        };
         self.view(bytes, offset, buf)
+    }
+
+    /// The bytes of a page: checks it the first time. `None`: its checksum does not hold, or it is not there.
+    #[expect(clippy::inline_always, reason = "a few instructions, on the way of every lookup")]
+    #[inline(always)]
+    fn sound(&self, page: u64) -> Option<&[u8; PAGE_SIZE]> {
+        let number = self.runs.file_page(page);
+        let bytes = self.data.as_ref().get((number * PAGE_SIZE as u64) as usize..)?;
+        let bytes = bytes.first_chunk::<PAGE_SIZE>()?;
+        // What a lookup asks of every entry is in the first lines: asked for now, they come together.
+        black_box((1..LINES_ASKED).fold(0, |sum, line| sum ^ bytes[line * CACHE_LINE]));
+        self.checks.ensure(page, || is_sealed(bytes, number, self.salt)).then_some(bytes)
     }
 
     /// Takes a page apart whose checksum was looked at.

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::error::Error;
-use crate::page::PAGE_RAW_LEN_MAX;
+use crate::page_header::PAGE_RAW_LEN_MAX;
 use crate::step::BlockNumber;
 
 /// The most entries of a page: its body decodes to at most 32768 bytes, and the shortest entry takes two.

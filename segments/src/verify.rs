@@ -7,7 +7,8 @@ use crate::entry::KEY_LEN_MAX;
 use crate::error::{Corruption, Error, Part, Reason};
 use crate::frame::{Frame, Kind, PAGE_SIZE};
 use crate::overflow::VALUE_INLINE_MAX;
-use crate::page::{PAGE_HEADER_LEN, Page, STORED_LEN_AT, Stored, damaged};
+use crate::page::{Page, Stored, damaged};
+use crate::page_header::{PAGE_HEADER_LEN, STORED_LEN_AT};
 use crate::segment::Segment;
 use crate::step::BlockNumber;
 use crate::summary::SegmentSummary;
@@ -98,6 +99,9 @@ impl<D: AsRef<[u8]>> Segment<D> {
 
     fn verify_page(&self, page: &Page<'_>, pass: &mut Pass) -> Result<(), Error> {
         page.check_table()?;
+        if page.shape.in_columns() {
+            page.check_blobs()?;
+        }
         let mut walk = Walk::start(page, 0, &mut pass.key)?;
         let mut count = 1;
         self.verify_entry(page, &walk, pass)?;
@@ -112,6 +116,9 @@ impl<D: AsRef<[u8]>> Segment<D> {
         let (key, block) = (&pass.key, walk.entry.block);
         if key.len() > KEY_LEN_MAX {
             return Err(page.damaged(Reason::Length));
+        }
+        if page.shape.in_columns() {
+            page.check_print(walk.entry.next(), key)?;
         }
         let tally = &mut pass.tally;
         let is_new = match &mut pass.before {

@@ -16,9 +16,9 @@ pub(crate) struct Walk {
     pub(crate) entry: EntryAt,
     /// The group that it is in.
     pub(crate) group: usize,
-    /// Where it begins in the body.
+    /// Its position.
     at: usize,
-    /// Where its group begins and ends.
+    /// The positions where its group begins and ends.
     group_at: usize,
     group_end: usize,
 }
@@ -43,7 +43,7 @@ impl Walk {
         let at = page.group_at(group)?;
         let group_end = page.group_at(group + 1)?;
         let entry = page.restart_entry(group)?;
-        if at >= group_end || entry.end() > group_end {
+        if at >= group_end || entry.next() > group_end {
             return Err(page.damaged(Reason::Overrun));
         }
         extend(page, &entry, key, page.shape.prefix_len(), before)?;
@@ -53,20 +53,20 @@ impl Walk {
     /// Goes to the next entry. `false`: there is none, and nothing changed.
     #[inline]
     pub(crate) fn next(&mut self, page: &Page<'_>, key: &mut Vec<u8>) -> Result<bool, Error> {
-        if self.entry.end() >= self.group_end {
+        if self.entry.next() >= self.group_end {
             if self.group + 1 >= page.shape.restarts() {
                 return Ok(false);
             }
             *self = Self::enter(page, self.group + 1, key, Some(self.entry.block))?;
             return Ok(true);
         }
-        let entry = page.entry_at(self.entry.end(), self.entry.block)?;
+        let entry = page.entry_after(&self.entry)?;
         let keep = page.shape.prefix_len() + entry.shared();
-        if keep > key.len() || entry.end() > self.group_end {
+        if keep > key.len() || entry.next() > self.group_end {
             return Err(page.damaged(Reason::Overrun));
         }
         extend(page, &entry, key, keep, Some(self.entry.block))?;
-        self.at = self.entry.end();
+        self.at = self.entry.next();
         self.entry = entry;
         Ok(true)
     }
@@ -81,7 +81,7 @@ impl Walk {
             (true, None) => return Ok(false),
         };
         *self = Self::start(page, group, key)?;
-        while self.entry.end() < until {
+        while self.entry.next() < until {
             if !self.next(page, key)? {
                 return Err(page.damaged(Reason::Overrun));
             }

@@ -275,6 +275,30 @@ fn malformed_pages_that_pass_their_checksum_end_in_errors() {
 }
 
 #[test]
+fn a_wrong_fingerprint_is_found_by_verify_and_only_hides_its_entry() {
+    let model = storage(600, 1);
+    let (_, bytes, pivots) = build(&model, EncodingRule::Plain);
+    let salt = Header::parse(&bytes).unwrap().salt();
+    let page_of =
+        |bytes: &[u8]| usize::from(u16::from_le_bytes([bytes[PAGE_SIZE + 14], bytes[PAGE_SIZE + 15]]));
+    let first: Vec<_> = model.iter().take(page_of(&bytes)).collect();
+    let mut buf = PageBuf::default();
+    for (ordinal, ((key, block), value)) in first.iter().enumerate() {
+        let mut damaged = bytes.clone();
+        // The column of fingerprints follows the fronts of page and body.
+        damaged[PAGE_SIZE + 30 + ordinal] ^= 1;
+        seal(&mut damaged[PAGE_SIZE..2 * PAGE_SIZE], 1, salt);
+        let segment = Segment::open(&damaged[..]).unwrap();
+        let expected = Corruption { part: Part::DataPage, offset: PAGE_SIZE as u64, reason: Reason::Field };
+        let found = segment.verify();
+        assert!(matches!(found, Err(Error::Corrupt(found)) if found == expected), "{ordinal}: {found:?}");
+        let found = get(&segment, pivots.locate(1, key, block.0), key, block.0, &mut buf).unwrap();
+        assert!(found.is_none_or(|found| found == (block.0, (*value).clone())), "{ordinal}");
+        read_all(&segment, &model).unwrap();
+    }
+}
+
+#[test]
 fn a_span_of_another_segment_is_a_mismatch() {
     let model = storage(600, 5);
     let (summary, bytes, _) = build(&model, EncodingRule::Plain);

@@ -172,16 +172,6 @@ fn cold_after_open(bench: &mut Bench, dir: &Path) -> Result<(), Box<dyn Error>> 
     while reader.stats().is_loading {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    bench.figures.add("opening after everything was evicted: time", started.elapsed().as_secs_f64() * 1e3);
-    let stats = reader.stats();
-    let accessors = stats.bt_bytes + stats.kvei_bytes;
-    // Those of the small segments of roots are not mapped, and not read at opening.
-    while reader.stats().loaded_bytes < accessors.saturating_sub(SMALL_ACCESSORS) {
-        if started.elapsed() > LOAD_MAX {
-            return Err(format!("of {accessors} bytes {} were read", reader.stats().loaded_bytes).into());
-        }
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
     bench
         .figures
         .add("opening after everything was evicted: accessors read", started.elapsed().as_secs_f64() * 1e3);
