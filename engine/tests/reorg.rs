@@ -69,7 +69,7 @@ fn an_unwinding_goes_to_any_block_that_can_be_read() {
         refused(0);
         [3, 4, 9, 20, 21, 40].iter().for_each(|height| commit(&archive, *height, "old"));
         archive.emit().unwrap();
-        (refused(2), refused(41), refused(u64::MAX));
+        [2, 41, u64::MAX].into_iter().for_each(refused);
         let pinned = archive.at(40).unwrap();
         for (to, head) in [(40, 40), (30, 21), (21, 21), (15, 9), (3, 3)] {
             archive.unwind(to, &()).unwrap();

@@ -99,7 +99,7 @@ impl Shared {
     /// [`Error::Closed`].
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.closed.load(Ordering::Acquire) {
-            return Err(Error::Closed { path: self.directory.path.to_path_buf() });
+            return Err(Error::Closed { path: self.directory.path.clone() });
         }
         Ok(())
     }
