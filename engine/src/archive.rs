@@ -110,7 +110,7 @@ impl Archive {
     ) -> Result<Self, Error> {
         let writer = Arc::new(recovery::open_for_writing(storage, path.as_ref(), open)?);
         take_back_incomplete_steps(&writer)?;
-        writer.shared.load_accessors(open.accessors_to_load());
+        writer.shared.load_accessors(open.read_options());
         let reader = Reader::of(Arc::clone(&writer.shared));
         let background = match open.maintenance {
             Maintenance::Background => Some(Background::start(&writer)),

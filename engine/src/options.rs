@@ -12,7 +12,6 @@ use icecore_segments::step::BlockNumber;
 use crate::domain::{DOMAINS_MAX, Domain, DomainId};
 use crate::error::Error;
 use crate::steps::StepLen;
-use crate::storage::physical_memory;
 
 /// How dense the pivot index of a segment is, and how many bits its existence filter has. The rule of an archive decides for new
 /// segments and, as they age, for existing ones; [`Archive::reindex`](crate::Archive::reindex) applies it at once. Answers do not
@@ -342,7 +341,7 @@ pub enum Maintenance {
 /// How an archive is opened for reading alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadOptions {
-    resident_budget: Option<u64>,
+    pub(crate) resident_budget: Option<u64>,
 }
 
 impl ReadOptions {
@@ -362,16 +361,6 @@ impl ReadOptions {
         self.resident_budget = Some(bytes);
         self
     }
-
-    /// What opening may read of accessors.
-    pub(crate) fn accessors_to_load(self) -> u64 {
-        resident_budget_or_default(self.resident_budget)
-    }
-}
-
-/// An eighth of the memory where nobody said.
-fn resident_budget_or_default(budget: Option<u64>) -> u64 {
-    budget.unwrap_or_else(|| physical_memory().map_or(0, |memory| memory / 8))
 }
 
 /// What opening for writing does about a write-ahead log that is damaged before its end. A torn tail, which an interrupted append
@@ -442,12 +431,12 @@ impl OpenOptions {
         self
     }
 
-    /// What opening may read of accessors.
-    pub(crate) fn accessors_to_load(&self) -> u64 {
+    /// The same for reading. `Inline` reads nothing.
+    pub(crate) fn read_options(&self) -> ReadOptions {
         match self.maintenance {
-            Maintenance::Inline => 0,
+            Maintenance::Inline => ReadOptions { resident_budget: Some(0) },
             Maintenance::Background | Maintenance::EmitOnly => {
-                resident_budget_or_default(self.resident_budget)
+                ReadOptions { resident_budget: self.resident_budget }
             }
         }
     }

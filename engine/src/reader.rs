@@ -117,7 +117,7 @@ impl Reader {
 
     fn open_shared(storage: &Arc<dyn Storage>, path: &Path, options: ReadOptions) -> Result<Self, Error> {
         let shared = Shared::open(storage, path)?;
-        shared.load_accessors(options.accessors_to_load());
+        shared.load_accessors(options);
         Ok(Self::of(shared))
     }
 

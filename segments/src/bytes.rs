@@ -28,6 +28,18 @@ pub fn array32_at(bytes: &[u8], offset: usize) -> Option<[u8; 32]> {
     bytes.get(offset..offset.checked_add(32)?)?.try_into().ok()
 }
 
+/// The first eight bytes as a number that orders as they do, zeros after a shorter key: different heads decide which key is
+/// smaller, equal ones do not.
+#[inline]
+pub fn key_head(key: &[u8]) -> u64 {
+    if let Some(bytes) = key.first_chunk() {
+        return u64::from_be_bytes(*bytes);
+    }
+    let mut bytes = [0; 8];
+    bytes[..key.len()].copy_from_slice(key);
+    u64::from_be_bytes(bytes)
+}
+
 /// Reads up to eight bytes from `offset` on, lowest first; what is after the end counts as zero.
 #[inline]
 pub fn word_at(bytes: &[u8], offset: usize) -> u64 {

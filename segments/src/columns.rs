@@ -12,7 +12,7 @@
 use crate::bytes::{u16_at, word_at};
 use crate::entry::KEY_LEN_MAX;
 use crate::error::{Error, Reason};
-use crate::find::fingerprint;
+use crate::fingerprint::fingerprint;
 use crate::overflow::{OVERFLOW_REF_LEN, VALUE_INLINE_MAX};
 use crate::page::{EntryAt, Page};
 use crate::page_header::{BODY_HEADER_LEN, CODE_DELETION, CODE_INLINE, CODE_OVERFLOW, KINDS, ONE_KEY, WIDE};

@@ -11,6 +11,7 @@
 
 use crate::bytes::{u16_at, word_at};
 use crate::columns::{KIND_DELETION, KIND_INLINE};
+use crate::fingerprint::fingerprint;
 use crate::frame::PAGE_SIZE;
 use crate::page::head;
 use crate::page_header::{
@@ -31,29 +32,10 @@ const LENS: usize = 2;
 const LENS_OF_ONE_KEY: usize = 0;
 const SUFFIX_LENS: usize = 3;
 
-/// The multiplier of fingerprints: odd, half of its bits set, no short pattern.
-const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
-
 /// Every byte 1; every byte 0x7F; every other byte.
 const ONES: u64 = 0x0101_0101_0101_0101;
 const LOW_BITS: u64 = 0x7F7F_7F7F_7F7F_7F7F;
 const EVEN_BYTES: u64 = 0x00FF_00FF_00FF_00FF;
-
-/// Eight bits that tell keys apart: of what a key has after the prefix of its page, the first and the last eight bytes.
-///
-/// Keys that differ in their last byte only, as slots in a row do, never have the same. Keys that differ between the two only are
-/// told apart by comparing them: all bytes would cost every lookup a dozen steps more.
-#[inline]
-pub(crate) fn fingerprint(rest: &[u8]) -> u8 {
-    let (first, last) = match (rest.first_chunk(), rest.last_chunk()) {
-        (Some(first), Some(last)) if rest.len() > 8 => {
-            (u64::from_le_bytes(*first), u64::from_le_bytes(*last))
-        }
-        _ => (0, rest.iter().fold(0, |word, &byte| word >> 8 | u64::from(byte) << 56)),
-    };
-    let hash = (first ^ rest.len() as u64).wrapping_mul(MULTIPLIER);
-    ((hash ^ last).wrapping_mul(MULTIPLIER) >> 56) as u8
-}
 
 /// A one in the top bit of every byte that is zero, and nowhere else.
 #[inline]

@@ -43,6 +43,7 @@ mod cursor;
 mod entry;
 pub mod error;
 mod find;
+mod fingerprint;
 #[cfg(any(test, feature = "testing"))]
 pub mod format_doc;
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use crate::bytes::{put_varint, varint_len, zigzag};
 use crate::cells::{Cell, Cells};
-use crate::find::fingerprint;
+use crate::fingerprint::fingerprint;
 use crate::page::head;
 use crate::page_header::{
     BASE_AT, BODY_HEADER_LEN, CODE_INLINE, CODE_OVERFLOW, COLUMNS, FIXED_LEN, Form, KEY_LEN_AT, KINDS,

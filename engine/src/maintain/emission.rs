@@ -12,6 +12,7 @@ use icecore_segments::{Entry, Value};
 
 use crate::domain::DomainId;
 use crate::error::Error;
+use crate::maintain::new_segment::options_of_new;
 use crate::memtable::key_order::sort_by_key_bytes;
 use crate::memtable::key_table::KeyNumber;
 use crate::memtable::node_key::NodeVersion;
@@ -184,7 +185,7 @@ fn emit_entries<'e>(
         return Ok(None);
     }
     let directory = &writer.shared.directory;
-    let options = writer.options_of_new(domain, steps, keys)?;
+    let options = options_of_new(writer, domain, steps, keys)?;
     let mut output = SegmentOutput::create(directory, domain, steps, options, keys)?;
     let (first, last) = directory.config.step_len.blocks(steps);
     for entry in entries {

@@ -8,6 +8,7 @@ use icecore_segments::step::StepRange;
 
 use crate::domain::DomainId;
 use crate::error::Error;
+use crate::maintain::new_segment::options_of_new;
 use crate::progress::ProgressListener;
 use crate::segment::live::{LiveSegment, entries_of};
 use crate::segment::merge_plan::{Bounds, Planned, pieces, plan};
@@ -118,7 +119,7 @@ impl Merge {
         let entries = entries_of(&inputs)?;
         let name = directory.config.name(domain);
         listener.begin(&format!("merge {name}.{range}"), Some(entries));
-        let options = writer.options_of_new(domain, range, entries)?;
+        let options = options_of_new(writer, domain, range, entries)?;
         let mut is_stopped = false;
         let on_progress = |entries| {
             listener.advance(entries);

@@ -9,6 +9,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod emission;
 pub(crate) mod file_work;
 pub(crate) mod merge;
+pub(crate) mod new_segment;
 pub(crate) mod plan;
 pub(crate) mod prune;
 pub(crate) mod reindex;

@@ -12,6 +12,7 @@ use icecore_segments::{Entry, Value};
 use crate::domain::{DomainId, root_height};
 use crate::error::Error;
 use crate::maintain::file_work::FileWork;
+use crate::maintain::new_segment::options_of_new;
 use crate::manifest::SegmentRecord;
 use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
@@ -129,7 +130,7 @@ fn prune_segment(
     let SegmentRecord { domain, steps, .. } = segment.record;
     let name = segment.record.stem(&directory.config);
     listener.begin(&format!("prune {name}"), Some(entries_of(reaching)?));
-    let options = writer.options_of_new(domain, steps, segment.summary()?.entries)?;
+    let options = options_of_new(writer, domain, steps, segment.summary()?.entries)?;
     let mut visible = Visible::new(domain, floor);
     let keep = |entry: &Entry<'_>| visible.keeps(entry) && segment.has(entry);
     let record = rewrite(directory, domain, inputs(), steps, options, work.on_progress(listener), keep)?;

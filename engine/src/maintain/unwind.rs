@@ -12,6 +12,7 @@ use icecore_segments::{Entry, EntrySource};
 use crate::domain::{DomainId, RootRow, root_height};
 use crate::error::Error;
 use crate::maintain::file_work::FileWork;
+use crate::maintain::new_segment::options_of_new;
 use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
 use crate::segment::live::KvFile;
@@ -163,7 +164,7 @@ fn cut(
     let domain = segment.record.domain;
     let end = directory.config.step_len.first_block(boundary);
     let summary = segment.summary()?;
-    let options = writer.options_of_new(domain, steps, summary.entries)?;
+    let options = options_of_new(writer, domain, steps, summary.entries)?;
     listener.begin(&format!("cut {}", segment.record.stem(&directory.config)), Some(summary.entries));
     let on_progress = work.on_progress(listener);
     let record =

@@ -7,6 +7,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use icecore_segments::bytes::key_head;
 use parking_lot::RwLockReadGuard;
 
 use super::key_table::{KeyNumber, KeyTable};
@@ -60,15 +61,10 @@ fn sort_from<'k, T: Copy>(items: &mut [Headed<T>], depth: usize, key: impl Fn(T)
     }
 }
 
-/// The first eight bytes as a number that orders as they do, and how many there are.
+/// The head of a key, and how many of its bytes the key has.
 #[inline]
 fn head(bytes: &[u8]) -> (u64, u8) {
-    if let Some(first) = bytes.first_chunk::<8>() {
-        return (u64::from_be_bytes(*first), 8);
-    }
-    let mut padded = [0; 8];
-    padded[..bytes.len()].copy_from_slice(bytes);
-    (u64::from_be_bytes(padded), bytes.len() as u8)
+    (key_head(bytes), bytes.len().min(size_of::<u64>()) as u8)
 }
 
 /// A key of a table beside its first bytes, which tell it from most others.

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use icecore_index::{ExistenceFilter, FilterHash, LeafNumber, ProbePlan};
 use icecore_segments::PageBuf;
+use icecore_segments::bytes::key_head;
 use icecore_segments::span::PageSpan;
 use icecore_segments::step::BlockNumber;
 
@@ -22,7 +23,7 @@ use crate::domain::DomainId;
 use crate::error::Error;
 use crate::memtable::Found;
 use crate::read::read_state::ReadState;
-use crate::segment::live::{LiveSegment, key_head};
+use crate::segment::live::LiveSegment;
 use crate::stats::{Count, Event};
 use crate::storage::Mapping;
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use icecore_index::FilterHash;
+use icecore_segments::bytes::key_head;
 use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
@@ -12,7 +13,7 @@ use crate::error::Error;
 use crate::memtable::Found;
 use crate::read::read_state::ReadState;
 use crate::read::shared::Shared;
-use crate::segment::live::{LiveSegment, key_head};
+use crate::segment::live::LiveSegment;
 use crate::stats::Tally;
 
 /// Versions of a segment that are read at a time.

@@ -5,6 +5,7 @@
 //! waits about three times per segment instead of three times per key.
 
 use icecore_index::{FilterHash, LeafNumber};
+use icecore_segments::bytes::key_head;
 use icecore_segments::span::PageSpan;
 use icecore_segments::step::BlockNumber;
 
@@ -12,7 +13,7 @@ use crate::domain::DomainId;
 use crate::error::Error;
 use crate::read::get::FETCH_PAGES_MAX;
 use crate::read::read_state::ReadState;
-use crate::segment::live::{LiveSegment, OpenFile, key_head};
+use crate::segment::live::{LiveSegment, OpenFile};
 use crate::stats::{Count, Event, Tally};
 use crate::storage::map::ReadaheadBatch;
 

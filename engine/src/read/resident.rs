@@ -12,7 +12,15 @@ use std::thread;
 use icecore_segments::frame::PAGE_SIZE;
 
 use crate::read::read_state::ReadState;
-use crate::storage::Mapping;
+use crate::storage::{Mapping, physical_memory};
+
+/// The share of the memory that accessors may take by default.
+const MEMORY_SHARE: u64 = 8;
+
+/// The budget where nobody said.
+pub(crate) fn default_budget() -> u64 {
+    physical_memory().map_or(0, |memory| memory / MEMORY_SHARE)
+}
 
 /// What is asked of the disk at once: long enough for its full rate, short enough to stop soon.
 const CHUNK: usize = 4 << 20;

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use icecore_index::{ExistenceFilter, PivotIndex};
+use icecore_segments::bytes::key_head;
 use icecore_segments::checksum::Checksum;
 use icecore_segments::frame::{FileSummary, Frame, Kind};
 use icecore_segments::step::{BlockNumber, StepRange};
@@ -320,17 +321,6 @@ pub(crate) struct LiveSegment {
     pub(crate) kvei: Arc<LiveFile<ExistenceFilter<Mapping>>>,
     /// The heads of the first and the last key, once the `.kv` was opened.
     key_heads: OnceLock<(u64, u64)>,
-}
-
-/// The first eight bytes of a key as a number that orders like them, zeros after a shorter key.
-#[inline]
-pub(crate) fn key_head(key: &[u8]) -> u64 {
-    if let Some(bytes) = key.first_chunk() {
-        return u64::from_be_bytes(*bytes);
-    }
-    let mut bytes = [0; 8];
-    bytes[..key.len()].copy_from_slice(key);
-    u64::from_be_bytes(bytes)
 }
 
 impl LiveSegment {

@@ -12,10 +12,9 @@ use std::time::{Duration, Instant};
 
 use icecore_hot::Root;
 use icecore_segments::checksum::Checksum;
-use icecore_segments::step::{BlockNumber, Step, StepRange};
+use icecore_segments::step::{BlockNumber, Step};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::domain::DomainId;
 use crate::error::{Error, Poison};
 use crate::manifest::Manifest;
 use crate::merkle::live_tree::LiveTree;
@@ -24,8 +23,6 @@ use crate::progress::ProgressListener;
 use crate::read::read_state::{ReadState, by_domain};
 use crate::read::shared::Shared;
 use crate::segment::merge_plan::{Bounds, pieces, surplus};
-use crate::segment::policy::NewSegment;
-use crate::segment::writer::SegmentOptions;
 use crate::stats::MaintenanceTask;
 use crate::storage::DirLock;
 use crate::wal::log::{Log, NextFile};
@@ -172,25 +169,6 @@ impl Writer {
     /// Has work that starts by itself tell `listener` of its progress.
     pub(crate) fn set_progress_listener(&self, listener: Arc<dyn ProgressListener>) {
         self.state.lock().listener = listener;
-    }
-
-    /// How the archive's rule would have a new segment built.
-    pub(crate) fn options_of_new(
-        &self,
-        domain: DomainId,
-        steps: StepRange,
-        entries: u64,
-    ) -> Result<SegmentOptions, Error> {
-        let (rule, declared) = {
-            let guard = self.lock();
-            let manifest = guard.manifest();
-            (manifest.rule, manifest.config.domains[domain.index()].encoding)
-        };
-        let version = self.read_state();
-        let new = NewSegment { domain, steps, entries, declared };
-        let config = &self.shared.directory.config;
-        let parallelism = self.options.file_parallelism();
-        new.options(config, rule, version.head, version.all_segments(), parallelism)
     }
 }
 

@@ -4,7 +4,7 @@
 //! the first eight bytes of each in an array of its own: most searches are decided there. Where several separators have the
 //! same first eight bytes, as those of one large address do, another array has eight bytes after all that these have in common.
 
-use icecore_segments::bytes::{put_varint, shared_len, take_varint};
+use icecore_segments::bytes::{key_head, put_varint, shared_len, take_varint};
 use icecore_segments::error::Reason;
 use icecore_segments::span::Separator;
 use icecore_segments::step::BlockNumber;
@@ -103,7 +103,7 @@ impl Top {
             keys.extend_from_within(newest..newest + shared);
             keys.extend_from_slice(suffix);
             let key = &keys[from..];
-            heads.push(head(key));
+            heads.push(key_head(key));
             let key_end = u32::try_from(keys.len()).map_err(|_| Reason::Length)?;
             let (previous, this) = (&keys[newest..from], Separator { key, before });
             let previous = Separator { key: previous, before: ends.last().and_then(|&(_, before)| before) };
@@ -145,7 +145,8 @@ impl Top {
             for leaf in from..end as usize {
                 let Separator { key, before } = self.separator(leaf);
                 let rest = &key[shared..];
-                let head = if last.len() == shared { before.map_or(0, |before| !before) } else { head(rest) };
+                let head =
+                    if last.len() == shared { before.map_or(0, |before| !before) } else { key_head(rest) };
                 let lens = [key, rest].map(|bytes| bytes.len().min(size_of::<u64>()) as u8);
                 ties.push(Tie { head, end, shared: shared as u16, lens });
             }
@@ -156,7 +157,7 @@ impl Top {
     /// The last leaf whose boundary is not after `(key, at)`, and how many bytes that boundary and the key share; 0 where there is none.
     #[inline]
     pub(super) fn leaf(&self, key: &[u8], at: BlockNumber) -> (usize, usize) {
-        let wanted = head(key);
+        let wanted = key_head(key);
         let next = self.heads.partition_point(|&head| head < wanted);
         if self.heads.get(next) == Some(&wanted) {
             return self.tied_leaf(key, at, next);
@@ -182,7 +183,7 @@ impl Top {
         if is_one_key || !key.starts_with(prefix) {
             return self.leaf_beside(key, at, first, prefix);
         }
-        let wanted = head(&key[shared..]);
+        let wanted = key_head(&key[shared..]);
         let next = ties.partition_point(|tie| tie.head < wanted);
         if ties.get(next).is_some_and(|tie| tie.head == wanted) {
             return self.leaf_by_keys(key, at, first + next, first + ties.len());
@@ -192,7 +193,7 @@ impl Top {
                 let tie = ties[before];
                 (first + before, shared + agreeing(tie.head, wanted).min(usize::from(tie.lens[1])))
             }
-            None => self.leaf_before(first, head(key)),
+            None => self.leaf_before(first, key_head(key)),
         }
     }
 
@@ -210,7 +211,7 @@ impl Top {
             let older = ties.partition_point(|tie| tie.head < !at);
             older.max(usize::from(self.ends[first].1.is_none()))
         };
-        if next == 0 { self.leaf_before(first, head(key)) } else { (first + next - 1, agrees) }
+        if next == 0 { self.leaf_before(first, key_head(key)) } else { (first + next - 1, agrees) }
     }
 
     /// The same where no head tells those from `low` to `high` from the key: whole separators do.
@@ -245,17 +246,6 @@ pub(super) fn ascends(before: &Separator<'_>, after: &Separator<'_>) -> bool {
                 (Some(newer), Some(older)) => older < newer,
                 _ => false,
             }
-}
-
-/// Zeros after a shorter key keep the order of different heads; equal heads say nothing.
-#[inline]
-fn head(key: &[u8]) -> u64 {
-    if let Some(bytes) = key.first_chunk() {
-        return u64::from_be_bytes(*bytes);
-    }
-    let mut bytes = [0; 8];
-    bytes[..key.len()].copy_from_slice(key);
-    u64::from_be_bytes(bytes)
 }
 
 #[cfg(test)]
