@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use icecore_hot::Root;
 use icecore_segments::step::BlockNumber;
@@ -36,7 +37,7 @@ pub struct BlockWriter<'a> {
 
 impl<'a> BlockWriter<'a> {
     pub(crate) fn new(writer: &'a Writer, height: BlockNumber) -> Self {
-        let unwinds = writer.lock().unwinds();
+        let unwinds = writer.unwinds.load(Ordering::Relaxed);
         Self { writer, height, unwinds, bytes: Vec::new(), changes: Vec::new() }
     }
 
