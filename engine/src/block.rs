@@ -1,6 +1,7 @@
 //! A block on its way in: its changes are collected here, and [`commit`](crate::write::commit) takes them.
 
 use std::fmt;
+use std::sync::atomic::Ordering;
 
 use icecore_hot::Root;
 use icecore_segments::step::BlockNumber;
@@ -48,7 +49,7 @@ pub struct BlockWriter<'a> {
 
 impl<'a> BlockWriter<'a> {
     pub(crate) fn new(writer: &'a Writer, height: BlockNumber) -> Self {
-        let unwinds = writer.lock().unwinds();
+        let unwinds = writer.unwinds.load(Ordering::Relaxed);
         Self { writer, height, unwinds, bytes: Vec::new(), changes: Vec::new() }
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use icecore_segments::step::{BlockNumber, Step, StepRange};
 use icecore_segments::{Entry, EntrySource};
@@ -74,7 +75,7 @@ fn unwind_memory(writer: &Writer, to: BlockNumber) -> Result<(), Error> {
         return Ok(());
     }
     guard.log_unwind(to)?;
-    guard.count_unwind();
+    writer.unwinds.fetch_add(1, Ordering::Relaxed);
     let mut next = (*version).clone();
     // Without the tree the tables have no nodes: with it they are made again.
     next.unwind_tables(to, guard.rewind_tree(to));
@@ -118,7 +119,7 @@ fn unwind_segments(
             next.add_block(&config, *height, &block.root, digest(&changes), &changes);
         }
     })?;
-    guard.count_unwind();
+    writer.unwinds.fetch_add(1, Ordering::Relaxed);
     guard.drop_tree();
     Ok(())
 }

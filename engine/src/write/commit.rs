@@ -1,5 +1,7 @@
 //! The way of a block into the archive: the tree gives the root, the log makes it durable, the tables make it readable.
 
+use std::sync::atomic::Ordering;
+
 use icecore_hot::Root;
 use icecore_segments::step::BlockNumber;
 
@@ -27,7 +29,7 @@ impl Writer {
         changes: &[ChangeRef<'_>],
     ) -> Result<Root, Error> {
         let mut guard = self.lock_unpoisoned()?;
-        if guard.unwinds() != unwinds {
+        if self.unwinds.load(Ordering::Relaxed) != unwinds {
             return Err(Error::StaleBlock { height });
         }
         let version = self.read_state();

@@ -42,6 +42,14 @@ pub struct LogDrop {
     pub files: Vec<PathBuf>,
 }
 
+/// What opening did beyond reading.
+#[derive(Default)]
+pub(crate) struct Recovered {
+    /// The accessors that were built again, by file name.
+    pub(crate) repairs: Vec<String>,
+    pub(crate) log_drop: Option<LogDrop>,
+}
+
 /// A log up to its first damage.
 #[derive(Default)]
 struct SoundLog {

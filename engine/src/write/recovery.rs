@@ -29,8 +29,8 @@ use crate::storage::directory::Directory;
 use crate::storage::layout;
 use crate::wal::log::{Log, LogFile, create_file};
 use crate::wal::{ChangeRef, Heights, Position, Record, Tail, WalReader, digest};
-use crate::write::log_drop;
-use crate::write::writer::{Recovered, Writer};
+use crate::write::log_drop::{self, Recovered};
+use crate::write::writer::Writer;
 
 /// Makes the directory of a new archive. The manifest comes last: without it there is no archive.
 pub(crate) fn create(

@@ -8,6 +8,7 @@
 //! invariants that `FORMAT.md` numbers, and poisons the archive where a failure leaves in doubt what is on disk.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use icecore_hot::Root;
@@ -27,7 +28,7 @@ use crate::stats::MaintenanceTask;
 use crate::storage::DirLock;
 use crate::wal::log::{Log, NextFile};
 use crate::wal::{ChangeRef, RecordRef};
-use crate::write::log_drop::LogDrop;
+use crate::write::log_drop::Recovered;
 use crate::write::version_edit::VersionEdit;
 
 /// The writing side of an archive.
@@ -35,20 +36,14 @@ pub(crate) struct Writer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) options: OpenOptions,
     pub(crate) recovered: Recovered,
+    /// How many unwindings took blocks back: a block begun before one may be of the branch that it gave up. Rises under the lock.
+    pub(crate) unwinds: AtomicU64,
     state: Mutex<State>,
     maintenance_lock: Mutex<()>,
     /// Notified when the state changed in a way that a commit or the maintenance thread may wait for.
     changed: Condvar,
     #[expect(dead_code, reason = "held for its drop, which releases the lock")]
     lock: DirLock,
-}
-
-/// What opening did beyond reading.
-#[derive(Default)]
-pub(crate) struct Recovered {
-    /// The accessors that were built again, by file name.
-    pub(crate) repairs: Vec<String>,
-    pub(crate) log_drop: Option<LogDrop>,
 }
 
 /// What commits and publications change.
@@ -61,8 +56,6 @@ struct State {
     listener: Arc<dyn ProgressListener>,
     /// The failure after which nothing is written any more.
     poison: Option<Poison>,
-    /// How many unwindings took blocks back since the archive was opened.
-    unwinds: u64,
     closing: bool,
     /// Attempts to emit that ended, well or not.
     emission_attempts: u64,
@@ -91,7 +84,6 @@ impl Writer {
             tree: None,
             listener: Arc::new(()),
             poison: None,
-            unwinds: 0,
             closing: false,
             emission_attempts: 0,
             emission_wanted: false,
@@ -100,7 +92,8 @@ impl Writer {
             merging_from: Step(0),
         };
         let (state, maintenance_lock, changed) = (Mutex::new(state), Mutex::new(()), Condvar::new());
-        let writer = Self { shared, options, recovered, state, maintenance_lock, changed, lock };
+        let unwinds = AtomicU64::new(0);
+        let writer = Self { shared, options, recovered, unwinds, state, maintenance_lock, changed, lock };
         let version = writer.read_state();
         writer.lock().count_backlog(&version);
         writer
@@ -205,17 +198,6 @@ impl WriterGuard<'_> {
     /// Whether writes are refused.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.state.poison.is_some()
-    }
-
-    /// How many unwindings took blocks back since the archive was opened: a block that was begun before one may be of the branch
-    /// that it gave up.
-    pub(crate) fn unwinds(&self) -> u64 {
-        self.state.unwinds
-    }
-
-    /// Counts an unwinding that took blocks back.
-    pub(crate) fn count_unwind(&mut self) {
-        self.state.unwinds += 1;
     }
 
     /// Whether the archive is being closed.
