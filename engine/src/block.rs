@@ -43,9 +43,20 @@ pub struct BlockWriter<'a> {
     changes: Vec<Pending>,
 }
 
+/// The buffers of a block that is gone, for the next one: they are large enough that the system would clear their pages anew.
+#[derive(Default)]
+pub(crate) struct BlockBuffers {
+    bytes: Vec<u8>,
+    changes: Vec<Pending>,
+}
+
+/// Buffers that grew larger are given back.
+const BUFFERS_KEPT: usize = 1 << 20;
+
 impl<'a> BlockWriter<'a> {
     pub(crate) fn new(writer: &'a Writer, height: BlockNumber) -> Self {
-        Self { writer, height, bytes: Vec::new(), changes: Vec::new() }
+        let BlockBuffers { bytes, changes } = std::mem::take(&mut *writer.spare_buffers.lock());
+        Self { writer, height, bytes, changes }
     }
 
     /// The height of the block.
@@ -153,6 +164,17 @@ impl<'a> BlockWriter<'a> {
             value: change.value(bytes),
         };
         self.changes.iter().map(change).collect()
+    }
+}
+
+impl Drop for BlockWriter<'_> {
+    fn drop(&mut self) {
+        let (mut bytes, mut changes) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.changes));
+        if bytes.capacity() + changes.capacity() * size_of::<Pending>() <= BUFFERS_KEPT {
+            bytes.clear();
+            changes.clear();
+            *self.writer.spare_buffers.lock() = BlockBuffers { bytes, changes };
+        }
     }
 }
 

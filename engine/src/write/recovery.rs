@@ -29,8 +29,16 @@ use crate::storage::directory::Directory;
 use crate::storage::layout;
 use crate::wal::log::{Log, LogFile, create_file};
 use crate::wal::{ChangeRef, Heights, Position, Record, Tail, WalReader, digest};
-use crate::write::log_drop;
-use crate::write::writer::{Recovered, Writer};
+use crate::write::log_drop::{self, LogDrop};
+use crate::write::writer::Writer;
+
+/// What opening did beyond reading.
+#[derive(Default)]
+pub(crate) struct Recovered {
+    /// The accessors that were built again, by file name.
+    pub(crate) repairs: Vec<String>,
+    pub(crate) log_drop: Option<LogDrop>,
+}
 
 /// Makes the directory of a new archive. The manifest comes last: without it there is no archive.
 pub(crate) fn create(

@@ -15,6 +15,7 @@ use icecore_segments::checksum::Checksum;
 use icecore_segments::step::{BlockNumber, Step, StepRange};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::block::BlockBuffers;
 use crate::domain::DomainId;
 use crate::error::{Error, Poison};
 use crate::manifest::Manifest;
@@ -30,7 +31,7 @@ use crate::stats::MaintenanceTask;
 use crate::storage::DirLock;
 use crate::wal::log::{Log, NextFile};
 use crate::wal::{ChangeRef, RecordRef};
-use crate::write::log_drop::LogDrop;
+use crate::write::recovery::Recovered;
 use crate::write::version_edit::VersionEdit;
 
 /// The writing side of an archive.
@@ -38,20 +39,13 @@ pub(crate) struct Writer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) options: OpenOptions,
     pub(crate) recovered: Recovered,
+    pub(crate) spare_buffers: Mutex<BlockBuffers>,
     state: Mutex<State>,
     maintenance_lock: Mutex<()>,
     /// Notified when the state changed in a way that a commit or the maintenance thread may wait for.
     changed: Condvar,
     #[expect(dead_code, reason = "held for its drop, which releases the lock")]
     lock: DirLock,
-}
-
-/// What opening did beyond reading.
-#[derive(Default)]
-pub(crate) struct Recovered {
-    /// The accessors that were built again, by file name.
-    pub(crate) repairs: Vec<String>,
-    pub(crate) log_drop: Option<LogDrop>,
 }
 
 /// What commits and publications change.
@@ -100,7 +94,9 @@ impl Writer {
             merging_from: Step(0),
         };
         let (state, maintenance_lock, changed) = (Mutex::new(state), Mutex::new(()), Condvar::new());
-        let writer = Self { shared, options, recovered, state, maintenance_lock, changed, lock };
+        let spare_buffers = Mutex::default();
+        let writer =
+            Self { shared, options, recovered, spare_buffers, state, maintenance_lock, changed, lock };
         let version = writer.read_state();
         writer.lock().count_backlog(&version);
         writer
