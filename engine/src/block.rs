@@ -7,34 +7,13 @@ use icecore_hot::Root;
 use icecore_segments::step::BlockNumber;
 use icecore_segments::{KEY_LEN_MAX, VALUE_LEN_MAX};
 
-use crate::domain::DomainId;
 use crate::error::Error;
 use crate::handle::{AsDomain, id_for_keys};
 use crate::maintain::background::maintain_inline;
 use crate::maintain::backpressure::wait_for_files;
-use crate::memtable::key_order::sort_by_key_bytes;
-use crate::wal::ChangeRef;
+use crate::write::changes::BlockChanges;
 use crate::write::compare::Comparison;
 use crate::write::writer::Writer;
-
-/// One change: its key and after it its value, among the bytes of the block.
-#[derive(Clone, Copy)]
-struct Pending {
-    from: usize,
-    value_len: Option<u32>,
-    key_len: u16,
-    domain: DomainId,
-}
-
-impl Pending {
-    fn key(self, bytes: &[u8]) -> &[u8] {
-        &bytes[self.from..][..usize::from(self.key_len)]
-    }
-
-    fn value(self, bytes: &[u8]) -> Option<&[u8]> {
-        self.value_len.map(|len| &bytes[self.from + usize::from(self.key_len)..][..len as usize])
-    }
-}
 
 /// A block on its way in: changes are collected in memory and take effect together at [`BlockWriter::commit`]. Dropping it without a
 /// commit leaves no trace. [`Archive::begin`](crate::Archive::begin) makes one.
@@ -43,14 +22,13 @@ pub struct BlockWriter<'a> {
     height: BlockNumber,
     /// How many unwindings there had been when the block was begun.
     unwinds: u64,
-    bytes: Vec<u8>,
-    changes: Vec<Pending>,
+    changes: BlockChanges,
 }
 
 impl<'a> BlockWriter<'a> {
     pub(crate) fn new(writer: &'a Writer, height: BlockNumber) -> Self {
         let unwinds = writer.unwinds.load(Ordering::Relaxed);
-        Self { writer, height, unwinds, bytes: Vec::new(), changes: Vec::new() }
+        Self { writer, height, unwinds, changes: writer.take_buffers() }
     }
 
     /// The height of the block.
@@ -87,10 +65,7 @@ impl<'a> BlockWriter<'a> {
         let domain = id_for_keys(&self.writer.shared.directory.config, domain, [key])?;
         check_len("key", key, KEY_LEN_MAX as u64)?;
         check_len("value", value.unwrap_or_default(), VALUE_LEN_MAX)?;
-        let (from, value_len) = (self.bytes.len(), value.map(|value| value.len() as u32));
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value.unwrap_or_default());
-        self.changes.push(Pending { from, value_len, key_len: key.len() as u16, domain });
+        self.changes.push(domain, key, value);
         Ok(())
     }
 
@@ -119,7 +94,7 @@ impl<'a> BlockWriter<'a> {
     /// As [`Durability`](crate::Durability) says. In every mode the block survives the death of this process.
     pub fn commit(self) -> Result<Root, Error> {
         wait_for_files(self.writer)?;
-        let root = self.writer.commit(self.height, self.unwinds, &self.changes_by_domain())?;
+        let root = self.writer.commit(self.height, self.unwinds, &self.changes.by_domain())?;
         maintain_inline(self.writer);
         Ok(root)
     }
@@ -135,40 +110,13 @@ impl<'a> BlockWriter<'a> {
     /// # Errors
     /// Damage of a file that is read; [`Error::DigestMismatch`] where what the archive holds contradicts itself.
     pub fn compare(&self) -> Result<Comparison, Error> {
-        self.writer.compare(self.height, &self.changes_by_domain())
+        self.writer.compare(self.height, &self.changes.by_domain())
     }
+}
 
-    /// The changes by domain and key, of each key the last.
-    ///
-    /// # Cost
-    /// One pass where each domain's changes ascend by key, as they do when they come from another archive or a sorted list.
-    pub(crate) fn changes_by_domain(&self) -> Vec<ChangeRef<'_>> {
-        let bytes = &self.bytes;
-        let change = |change: &Pending| ChangeRef {
-            domain: change.domain.0,
-            key: change.key(bytes),
-            value: change.value(bytes),
-        };
-        let mut changes: Vec<_> = self.changes.iter().map(change).collect();
-        changes.sort_by_key(|change| change.domain);
-        let mut is_settled = true;
-        for of_domain in changes.chunk_by_mut(|a, b| a.domain == b.domain) {
-            if !of_domain.is_sorted_by(|a, b| a.key < b.key) {
-                is_settled = false;
-                // Stable, so that of equal keys the last written stays last.
-                sort_by_key_bytes(of_domain, |change| change.key);
-            }
-        }
-        if !is_settled {
-            changes.dedup_by(|later, kept| {
-                let is_same = (later.domain, later.key) == (kept.domain, kept.key);
-                if is_same {
-                    *kept = *later;
-                }
-                is_same
-            });
-        }
-        changes
+impl Drop for BlockWriter<'_> {
+    fn drop(&mut self) {
+        self.writer.keep_buffers(std::mem::take(&mut self.changes));
     }
 }
 

@@ -206,16 +206,17 @@ mod tests {
     use parking_lot::RwLock;
 
     use super::*;
+    use crate::wal::ChangeRef;
 
     /// A table to which keys of a few groups are added, some in each block and always the same.
     fn add_block(table: &RwLock<KeyTable>, height: u64) {
-        let mut table = table.write();
-        table.begin_block(height);
-        for number in 0..50u64 {
+        let key = |number: u64| {
             let mixed = (height * 50 + number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            let key = [[(mixed % 7) as u8; 20].as_slice(), &mixed.to_le_bytes()].concat();
-            table.add(&key, Some(&height.to_le_bytes()));
-        }
+            [[(mixed % 7) as u8; 20].as_slice(), &mixed.to_le_bytes()].concat()
+        };
+        let keys: Vec<Vec<u8>> = (0..50).map(key).collect();
+        let changes = keys.iter().map(|key| ChangeRef { domain: 1, key, value: None });
+        table.write().add_block(height, &changes.collect::<Vec<_>>());
     }
 
     #[test]

@@ -20,6 +20,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::Found;
 use super::byte_arena::{ByteArena, Place};
+use crate::wal::ChangeRef;
 
 /// See the module.
 #[derive(Debug)]
@@ -69,6 +70,12 @@ struct Version {
 
 const DELETION: u32 = u32::MAX;
 
+/// The fewest slots of a table that has a key.
+const SLOTS_MIN: usize = 32;
+
+/// Changes whose keys are looked up together.
+const GROUP: usize = 16;
+
 impl KeyTable {
     pub(super) fn new() -> Self {
         Self {
@@ -98,17 +105,37 @@ impl KeyTable {
         self.arena.get(key.place, usize::from(key.len))
     }
 
-    /// Begins a block above all others.
-    pub(super) fn begin_block(&mut self, height: BlockNumber) {
+    /// Adds a block above all others: changes of this domain, each key once.
+    pub(super) fn add_block(&mut self, height: BlockNumber, changes: &[ChangeRef<'_>]) {
         debug_assert!(self.last_block().is_none_or(|last| last < height), "blocks are added in order");
+        let block = u32::try_from(self.blocks.len()).expect("a step has fewer than 2^32 blocks");
         self.blocks.push(height);
+        for group in changes.chunks(GROUP) {
+            self.add_group(block, group);
+        }
     }
 
-    /// Adds a change of the newest block.
-    pub(super) fn add(&mut self, key: &[u8], value: Option<&[u8]>) {
-        let number = self.find_or_insert(key);
-        let block = self.blocks.len() as u32 - 1;
-        self.add_version(number, block, value);
+    /// Looks the keys up a step at a time for all of them: most of the time goes by waiting for memory, and so for several places of
+    /// it at once.
+    fn add_group(&mut self, block: u32, changes: &[ChangeRef<'_>]) {
+        self.make_room(GROUP);
+        let mut hashes = [0; GROUP];
+        for (hash, change) in hashes.iter_mut().zip(changes) {
+            *hash = self.hash(change.key);
+        }
+        let mut found = [FREE.key; GROUP];
+        for (found, hash) in found.iter_mut().zip(&hashes[..changes.len()]) {
+            let slot = self.slots[home(*hash, self.slots.len())];
+            *found = if slot.hash == *hash { slot.key } else { FREE.key };
+        }
+        let key_of = |number: KeyNumber| self.keys.get(number as usize).map(|key| (key.place, key.len));
+        let keys = found.map(key_of);
+        for (at, change) in changes.iter().enumerate() {
+            let is_found =
+                keys[at].is_some_and(|(place, len)| self.arena.get(place, usize::from(len)) == change.key);
+            let number = if is_found { found[at] } else { self.find_or_insert(hashes[at], change.key) };
+            self.add_version(number, block, change.value);
+        }
     }
 
     fn add_version(&mut self, number: KeyNumber, block: u32, value: Option<&[u8]>) {
@@ -141,12 +168,8 @@ impl KeyTable {
         (number != FREE.key).then_some(number)
     }
 
-    #[inline]
-    fn find_or_insert(&mut self, key: &[u8]) -> KeyNumber {
-        if (self.keys.len() + 1) * 4 > self.slots.len() * 3 {
-            self.grow();
-        }
-        let hash = self.hash(key);
+    /// The number of a key, which is added where it is not there. There is room for it.
+    fn find_or_insert(&mut self, hash: u32, key: &[u8]) -> KeyNumber {
         let place = self.probe(hash, key);
         let number = self.slots[place].key;
         if number != FREE.key {
@@ -177,16 +200,19 @@ impl KeyTable {
         }
     }
 
-    /// Doubles the slots. Those of the new table are filled from front to back: the order of hashes is kept.
-    fn grow(&mut self) {
-        let len = (self.slots.len() * 2).max(16);
-        let slots = std::mem::replace(&mut self.slots, vec![FREE; len]);
-        for slot in slots.into_iter().filter(|slot| slot.key != FREE.key) {
-            let mut at = home(slot.hash, len);
-            while self.slots[at].key != FREE.key {
-                at = (at + 1) & (len - 1);
+    /// Doubles the slots until there are enough for `more` keys. The new ones are filled from front to back: the order of hashes
+    /// is kept.
+    fn make_room(&mut self, more: usize) {
+        while (self.keys.len() + more) * 4 > self.slots.len() * 3 {
+            let len = (self.slots.len() * 2).max(SLOTS_MIN);
+            let slots = std::mem::replace(&mut self.slots, vec![FREE; len]);
+            for slot in slots.into_iter().filter(|slot| slot.key != FREE.key) {
+                let mut at = home(slot.hash, len);
+                while self.slots[at].key != FREE.key {
+                    at = (at + 1) & (len - 1);
+                }
+                self.slots[at] = slot;
             }
-            self.slots[at] = slot;
         }
     }
 }
@@ -267,10 +293,14 @@ impl KeyTable {
         let mut copy = Self { blocks: self.blocks[..end as usize].to_vec(), ..Self::new() };
         for number in 0..self.keys.len() as KeyNumber {
             let lists: Vec<&[Version]> = self.lists(number).collect();
-            let kept = lists.iter().rev().flat_map(|list| &list[..visible(list, end)]);
-            let mut target = None;
+            let kept: Vec<&Version> =
+                lists.iter().rev().flat_map(|list| &list[..visible(list, end)]).collect();
+            if kept.is_empty() {
+                continue;
+            }
+            copy.make_room(1);
+            let target = copy.find_or_insert(copy.hash(self.key(number)), self.key(number));
             for version in kept {
-                let target = *target.get_or_insert_with(|| copy.find_or_insert(self.key(number)));
                 copy.add_version(target, version.block, self.value(version));
             }
         }

@@ -11,6 +11,7 @@ use super::Found;
 use super::key_order::sort_by_key_bytes;
 use super::step_memtable::StepMemtable;
 use crate::domain::{DomainId, root_key};
+use crate::wal::ChangeRef;
 
 const DOMAINS: usize = 3;
 
@@ -82,8 +83,11 @@ impl Pair {
     }
 
     fn add(&mut self, domain: usize, height: u64, changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>) {
-        let refs = changes.iter().map(|(key, value)| (&key[..], value.as_deref()));
-        self.table.add(DomainId(domain as u16), height, refs);
+        let id = DomainId(domain as u16);
+        let refs =
+            changes.iter().map(|(key, value)| ChangeRef { domain: id.0, key, value: value.as_deref() });
+        let refs: Vec<ChangeRef<'_>> = refs.collect();
+        self.table.add(id, height, &refs);
         for (key, value) in changes {
             self.model[domain].entry(key).or_default().push((height, value));
         }
@@ -241,7 +245,8 @@ fn readers_see_whole_blocks_while_the_writer_adds() {
         for height in 1..=BLOCKS {
             let mut keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
             keys.push(key(KEYS + height - 1));
-            table.add(domain, height, keys.iter().map(|key| (&key[..], Some(&b"value"[..]))));
+            let change = |key| ChangeRef { domain: domain.0, key, value: Some(&b"value"[..]) };
+            table.add(domain, height, &keys.iter().map(|key| change(key)).collect::<Vec<_>>());
             head.store(height, Ordering::Release);
         }
     });

@@ -75,21 +75,11 @@ impl StepMemtable {
         self.keys(DomainId::ROOTS).last_block()
     }
 
-    /// Adds the changes of one block to a domain. `height` is above every height in the table.
-    pub(crate) fn add<'a>(
-        &self,
-        domain: DomainId,
-        height: BlockNumber,
-        changes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
-    ) {
-        let mut keys = self.domains[domain.index()].keys.write();
-        keys.begin_block(height);
-        let mut bytes = 0;
-        for (key, value) in changes {
-            bytes += key.len() + value.map_or(0, <[u8]>::len);
-            keys.add(key, value);
-        }
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    /// Adds the changes of one block to their domain, each key once. `height` is above every height in the table.
+    pub(crate) fn add(&self, domain: DomainId, height: BlockNumber, changes: &[ChangeRef<'_>]) {
+        self.domains[domain.index()].keys.write().add_block(height, changes);
+        let bytes = |change: &ChangeRef<'_>| change.key.len() + change.value.map_or(0, <[u8]>::len);
+        self.bytes.fetch_add(changes.iter().map(bytes).sum::<usize>() as u64, Ordering::Relaxed);
     }
 
     /// Adds what one block writes among the nodes, ascending by key. Its height is above those of all nodes in the table.
@@ -206,11 +196,11 @@ pub(crate) fn add_block<'t>(
     }
     let table = tables.last().expect("a table was just ensured");
     for group in changes.chunk_by(|a, b| a.domain == b.domain) {
-        let changes = group.iter().map(|change| (change.key, change.value));
-        table.add(DomainId(group[0].domain), height, changes);
+        table.add(DomainId(group[0].domain), height, group);
     }
     let row = RootRow::encode(root, digest);
-    table.add(DomainId::ROOTS, height, std::iter::once((&root_key(height)[..], Some(&row[..]))));
+    let change = ChangeRef { domain: DomainId::ROOTS.0, key: &root_key(height), value: Some(&row) };
+    table.add(DomainId::ROOTS, height, &[change]);
     table
 }
 
@@ -243,8 +233,9 @@ mod tests {
 
     fn table() -> StepMemtable {
         let table = StepMemtable::empty(Step(0), 2);
-        table.add(KV, 3, [(&b"a"[..], Some(&b"1"[..])), (b"b", Some(b"2"))].into_iter());
-        table.add(KV, 5, [(&b"a"[..], None)].into_iter());
+        let change = |key, value| ChangeRef { domain: KV.0, key, value };
+        table.add(KV, 3, &[change(b"a", Some(&b"1"[..])), change(b"b", Some(b"2"))]);
+        table.add(KV, 5, &[change(b"a", None)]);
         table
     }
 

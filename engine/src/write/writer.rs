@@ -28,6 +28,7 @@ use crate::stats::MaintenanceTask;
 use crate::storage::DirLock;
 use crate::wal::log::{Log, NextFile};
 use crate::wal::{ChangeRef, RecordRef};
+use crate::write::changes::BlockChanges;
 use crate::write::log_drop::Recovered;
 use crate::write::version_edit::VersionEdit;
 
@@ -38,6 +39,8 @@ pub(crate) struct Writer {
     pub(crate) recovered: Recovered,
     /// How many unwindings took blocks back: a block begun before one may be of the branch that it gave up. Rises under the lock.
     pub(crate) unwinds: AtomicU64,
+    /// Those of the last block, for the next.
+    spare_buffers: Mutex<BlockChanges>,
     state: Mutex<State>,
     maintenance_lock: Mutex<()>,
     /// Notified when the state changed in a way that a commit or the maintenance thread may wait for.
@@ -92,8 +95,18 @@ impl Writer {
             merging_from: Step(0),
         };
         let (state, maintenance_lock, changed) = (Mutex::new(state), Mutex::new(()), Condvar::new());
-        let unwinds = AtomicU64::new(0);
-        let writer = Self { shared, options, recovered, unwinds, state, maintenance_lock, changed, lock };
+        let (unwinds, spare_buffers) = (AtomicU64::new(0), Mutex::default());
+        let writer = Self {
+            shared,
+            options,
+            recovered,
+            unwinds,
+            spare_buffers,
+            state,
+            maintenance_lock,
+            changed,
+            lock,
+        };
         let version = writer.read_state();
         writer.lock().count_backlog(&version);
         writer
@@ -162,6 +175,18 @@ impl Writer {
     /// Has work that starts by itself tell `listener` of its progress.
     pub(crate) fn set_progress_listener(&self, listener: Arc<dyn ProgressListener>) {
         self.state.lock().listener = listener;
+    }
+}
+
+impl Writer {
+    /// Buffers for the changes of a block.
+    pub(crate) fn take_buffers(&self) -> BlockChanges {
+        std::mem::take(&mut *self.spare_buffers.lock())
+    }
+
+    /// Keeps the buffers of a block that is gone.
+    pub(crate) fn keep_buffers(&self, changes: BlockChanges) {
+        *self.spare_buffers.lock() = changes.emptied();
     }
 }
 
