@@ -43,9 +43,10 @@ fn as_json(drop: &LogDrop) -> Value {
 }
 
 fn print(out: &mut Out, drop: &LogDrop, is_plan: bool) -> Outcome {
-    let (end, dropped, kept) = match is_plan {
-        true => ("would continue", "would be given up", "would be kept"),
-        false => ("continues", "were given up", "are kept"),
+    let (end, dropped, kept) = if is_plan {
+        ("would continue", "would be given up", "would be kept")
+    } else {
+        ("continues", "were given up", "are kept")
     };
     out.line(format_args!("damage: {}", drop.damage))?;
     match drop.dropped {
