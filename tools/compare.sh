@@ -71,7 +71,7 @@ round() {
     local dir=$temp/$side.ice answers=$temp/$side.answers
     rm -rf "$dir"
     timed "ingest, roots included" icecore ingest "$dir" "$temp/changes.jsonl" --format jsonl --create --sync relaxed --no-merge \
-        --blocks-per-step 64 --domain accounts code storage >/dev/null
+        --blocks-per-step 64 --domain accounts --domain code --domain storage >/dev/null
     timed "lookups in unmerged segments" icecore query "$dir" "$temp/requests.jsonl" >"$answers"
     timed "merge" icecore merge "$dir" >/dev/null
     timed "lookups in merged segments" icecore query "$dir" "$temp/requests.jsonl" >>"$answers"

@@ -1,14 +1,15 @@
-//! What every command that asks an archive about keys has in common: which domain, which height, which face.
+//! What every command that asks an archive about keys has in common: which domain, which height, which face, and what there
+//! is to say after the reads.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use icecore::{ErrorKind, Reader, View};
 
-use crate::encoding::{Encoding, Face};
+use crate::encoding::{Encoding, Face, may_be_hex};
 use crate::exit::Failure;
 use crate::keys::{KeyShape, is_ethereum};
-use crate::notes::{detail, is_verbose};
+use crate::notes::{detail, is_verbose, warning};
 use crate::number::Height;
 use crate::print::plural;
 
@@ -21,7 +22,7 @@ pub(crate) struct Question {
     #[arg(long, short, value_name = "NAME")]
     pub(crate) domain: Option<String>,
     /// The height to read at: N, 0x hex, latest, or -N for N below the newest block [default: latest]
-    #[arg(long, short, value_name = "N", allow_hyphen_values = true)]
+    #[arg(long, short, alias = "block", value_name = "N", allow_hyphen_values = true)]
     pub(crate) at: Option<Height>,
     /// How keys and values are written
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
@@ -80,18 +81,19 @@ impl Asked {
         }
     }
 
-    /// Says under `--verbose` what the answers cost.
-    pub(crate) fn detail_reads(&self) {
+    /// Says what there is to say about the reads of this command, once, after the last of them.
+    pub(crate) fn tell_reads(&self) {
+        warn_of_slow_reads(&self.reader);
         if !is_verbose() {
             return;
         }
         let reads = self.reader.stats().reads;
         detail(format_args!(
-            "{} ({} answered from memory): {}, {} of them in vain; {}; {}",
+            "{} ({} answered from memory): {}, {}; {}; {}",
             plural(reads.lookups, "lookup"),
             reads.memory_hits,
             plural(reads.filter_probes, "filter page"),
-            reads.filter_false_positives,
+            plural(reads.filter_false_positives, "false positive"),
             plural(reads.index_probes, "index page"),
             plural(reads.pages_searched, "data page"),
         ));
@@ -152,8 +154,33 @@ impl Asked {
         bytes.map_err(|reason| Failure::usage(format!("{what}: {reason}")))
     }
 
-    /// How the answer to a question about `asked` is printed.
-    pub(crate) fn face(&self, asked: Option<&str>) -> Face {
-        self.encoding.face(asked, self.is_ethereum)
+    /// How values are printed.
+    pub(crate) fn face(&self) -> Face {
+        self.encoding.face(self.is_ethereum)
     }
+
+    /// How the keys of a scan are printed; `bound` is the string that says which.
+    pub(crate) fn face_of_keys(&self, bound: Option<&str>) -> Face {
+        self.encoding.face_of_keys(bound, self.is_ethereum)
+    }
+
+    /// What to try where nothing was found for `key`.
+    pub(crate) fn suspicion(&self, key: &str) -> Option<String> {
+        let is_suspect = self.encoding == Encoding::Auto && may_be_hex(key);
+        is_suspect.then(|| format!("without 0x a key is text; the bytes of these digits are 0x{key}"))
+    }
+}
+
+/// Answers are right without a sound index or filter, but cost more: whoever keeps the archive must learn of it.
+pub(crate) fn warn_of_slow_reads(reader: &Reader) {
+    let stats = reader.stats();
+    let Some(problem) = stats.problems.first().filter(|_| 0 < stats.degraded_reads) else { return };
+    let others = match stats.problems.len() {
+        1 => String::new(),
+        more => format!(" and {}", plural(more as u64 - 1, "more problem")),
+    };
+    warning(format_args!(
+        "{problem}{others}: the answers are right, but lookups are slower until `icecore reindex DIR --rebuild` builds the \
+         file again; `icecore ls DIR` lists every damage"
+    ));
 }

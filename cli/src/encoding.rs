@@ -9,21 +9,24 @@ use clap::ValueEnum;
 
 /// The rule as `--help` tells it.
 pub(crate) const RULE: &str = "\
-How keys and values are written:
-  --encoding auto  A string that begins with 0x is hex, any other UTF-8 text.
-                   Answers look like the question: where the key (or the
-                   prefix of a scan) was 0x hex, keys and values are printed
-                   as 0x hex. Else as text, where the bytes are printable
-                   UTF-8 that does not begin with 0x, and as 0x hex where
-                   they are not. An archive with the domains balance, nonce,
-                   code and storage alone, as the Ethereum formats make it,
-                   always prints 0x hex.
+How keys and values are written, in lines and in JSON alike:
+  --encoding auto  Read: a string that begins with 0x is hex, any other is
+                   UTF-8 text. Printed: printable text as it is, all other
+                   bytes as 0x hex, so that what is printed reads back as the
+                   same bytes. Text that begins with 0x, the text - alone
+                   (a deletion) and text with line ends or tabs are printed
+                   as hex too. Keys of a scan whose --prefix, --from or --to
+                   is hex are printed as hex. An archive of the domains
+                   balance, nonce, code and storage alone, as the Ethereum
+                   formats make it, always prints hex.
   --encoding text  Every string is taken literally, 0x too. Printed as text
-                   where the bytes are UTF-8, else as 0x hex.
+                   where the bytes are UTF-8, else as 0x hex. In lines, not
+                   in JSON, \\\\ stands for a backslash, \\n, \\r and \\t for line
+                   feed, carriage return and tab, \\u{7f} for the control
+                   character 7f (hex).
   --encoding hex   Every string is hex, with or without 0x. Printed as 0x hex.
-In lines of text an entry is one line: \\\\ stands for a backslash, \\n, \\r and
-\\t for line feed, carriage return and tab, \\u{7f} for the control character
-7f (hex). --json, and --raw of get, have the value itself.";
+Binary numbers need --encoding hex: one byte 0x64 is also the letter d.
+`get --raw` writes the bytes of the value and nothing else.";
 
 /// How strings become bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -43,10 +46,10 @@ impl Encoding {
     /// # Errors
     /// The reason, when `text` should be hex and is not.
     pub(crate) fn read(self, text: &str, into: &mut Vec<u8>) -> Result<(), String> {
-        match (self, text.strip_prefix("0x")) {
+        match (self, hex_digits(text)) {
             (Self::Text, _) | (Self::Auto, None) => into.extend_from_slice(text.as_bytes()),
-            (Self::Auto | Self::Hex, Some(digits)) => unhex(digits, into)?,
-            (Self::Hex, None) => unhex(text, into)?,
+            (Self::Auto | Self::Hex, Some(digits)) => unhex(text, digits, into)?,
+            (Self::Hex, None) => unhex(text, text, into)?,
         }
         Ok(())
     }
@@ -61,15 +64,31 @@ impl Encoding {
         Ok(bytes)
     }
 
-    /// How the answer to a question about `asked` is printed; `None`: the question named no key and no prefix.
-    pub(crate) fn face(self, asked: Option<&str>, ethereum: bool) -> Face {
+    /// How values are printed.
+    pub(crate) fn face(self, ethereum: bool) -> Face {
         match self {
             Self::Text => Face::Literal,
             Self::Hex => Face::Hex,
-            Self::Auto if ethereum || asked.is_some_and(|text| text.starts_with("0x")) => Face::Hex,
+            Self::Auto if ethereum => Face::Hex,
             Self::Auto => Face::Readable,
         }
     }
+
+    /// How the keys are printed that were asked for by `bound`, a prefix or another bound between keys.
+    pub(crate) fn face_of_keys(self, bound: Option<&str>, ethereum: bool) -> Face {
+        let is_hex = self == Self::Auto && bound.is_some_and(|text| hex_digits(text).is_some());
+        self.face(ethereum || is_hex)
+    }
+}
+
+/// What follows `0x` or `0X`.
+pub(crate) fn hex_digits(text: &str) -> Option<&str> {
+    text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))
+}
+
+/// Whether a key that is taken as text may have been meant as hex: digits and nothing else, and as many as bytes have.
+pub(crate) fn may_be_hex(text: &str) -> bool {
+    text.len() >= 4 && text.len().is_multiple_of(2) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// How bytes become a string.
@@ -95,7 +114,12 @@ impl Face {
 
     /// `bytes` as text that is one line: what it does to text is told in [`RULE`].
     pub(crate) fn line(self, bytes: &[u8]) -> String {
-        self.text(bytes).map_or_else(|| hex(bytes), escaped)
+        match (self, self.text(bytes)) {
+            (_, None) => hex(bytes),
+            // Nothing in it needs an escape, and a backslash that is no escape is left as it is.
+            (Self::Readable, Some(text)) => text.to_owned(),
+            (_, Some(text)) => escaped(text),
+        }
     }
 
     /// `bytes` as a string.
@@ -126,14 +150,15 @@ impl Face {
     }
 }
 
-/// Whether a person can read `text` and the tool would read it back as the same bytes. White space alone is shown as
-/// hex, because a value of one byte 10 is a number more often than a line feed.
+/// Whether `text`, printed as it is, is one line that a person can read and the tool reads back as the same bytes.
 fn is_readable(text: &str) -> bool {
-    if text.bytes().all(|b| (b' '..=b'~').contains(&b)) {
-        return !text.starts_with("0x");
-    }
-    let space = |c: char| matches!(c, '\n' | '\r' | '\t');
-    !text.starts_with("0x") && text.chars().all(|c| space(c) || !c.is_control()) && !text.chars().all(space)
+    let is_plain = if text.is_ascii() {
+        text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+    } else {
+        !text.chars().any(steers_terminal)
+    };
+    // A deletion is a `-`.
+    is_plain && hex_digits(text).is_none() && text != "-"
 }
 
 /// `text` without control characters; every backslash of the result begins an escape, so it can be undone.
@@ -198,27 +223,31 @@ fn write_hex_json(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
     out.write_all(b"\"")
 }
 
-/// Appends the bytes of an even number of hex digits.
+/// Appends the bytes of an even number of hex digits; `text` is what they stood in, for the error.
 ///
 /// # Errors
 /// The reason, when `digits` are not hex.
-pub(crate) fn unhex(digits: &str, into: &mut Vec<u8>) -> Result<(), String> {
-    if digits.len() % 2 == 1 {
-        return Err(format!("{} has an odd number of hex digits", quoted(digits)));
-    }
+pub(crate) fn unhex(text: &str, digits: &str, into: &mut Vec<u8>) -> Result<(), String> {
     let from = into.len();
     into.resize(from + digits.len() / 2, 0);
-    unhex_exact(digits, &mut into[from..])
+    // The decoder takes a prefix of its own, of which one was taken off already.
+    let is_even = digits.len().is_multiple_of(2) && hex_digits(digits).is_none();
+    if is_even && const_hex::decode_to_slice(digits, &mut into[from..]).is_ok() {
+        return Ok(());
+    }
+    let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let what = if is_hex { "has an odd number of hex digits" } else { "is not hex" };
+    Err(format!("{} {what}", quoted(text)))
 }
 
-/// Writes the bytes of hex digits, two a byte of `into`.
+/// Writes the bytes of the hex digits after a `0x`, two a byte of `into`.
 ///
 /// # Errors
 /// The reason, when `digits` are not that many hex digits.
 pub(crate) fn unhex_exact(digits: &str, into: &mut [u8]) -> Result<(), String> {
     // The decoder takes a prefix of its own, of which one was taken off already.
-    let decoded = !digits.starts_with("0x") && const_hex::decode_to_slice(digits, into).is_ok();
-    if decoded { Ok(()) } else { Err(format!("{} is not hex", quoted(digits))) }
+    let decoded = hex_digits(digits).is_none() && const_hex::decode_to_slice(digits, into).is_ok();
+    if decoded { Ok(()) } else { Err(format!("{} is not hex", quoted(&format!("0x{digits}")))) }
 }
 
 /// The big-endian bytes of `0x` hex of any length, filled up on the left to 32, and how many of them are leading zeros.
@@ -239,9 +268,9 @@ pub(crate) fn quantity(text: &str) -> Result<([u8; 32], usize), String> {
     let mut padded = [b'0'; 64];
     padded[64 - digits.len()..].copy_from_slice(digits.as_bytes());
     let mut bytes = [0; 32];
-    let decoded = !digits.starts_with("0x") && const_hex::decode_to_slice(padded, &mut bytes).is_ok();
+    let decoded = hex_digits(digits).is_none() && const_hex::decode_to_slice(padded, &mut bytes).is_ok();
     if !decoded {
-        return Err(format!("{} is not hex", quoted(digits)));
+        return Err(format!("{} is not hex", quoted(text)));
     }
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     Ok((bytes, zeros))
@@ -269,7 +298,9 @@ mod tests {
             (Encoding::Auto, "0xf", None),
             (Encoding::Auto, "0xzz", None),
             (Encoding::Auto, "0x\u{e4}", None),
-            (Encoding::Auto, "0X00", Some(b"0X00".to_vec())),
+            (Encoding::Auto, "0X00", Some(vec![0])),
+            (Encoding::Auto, "0x0x00", None),
+            (Encoding::Text, "0X00", Some(b"0X00".to_vec())),
             (Encoding::Text, "0x00", Some(b"0x00".to_vec())),
             (Encoding::Hex, "00ff", Some(vec![0, 255])),
             (Encoding::Hex, "0x00ff", Some(vec![0, 255])),
@@ -281,8 +312,13 @@ mod tests {
 
     #[test]
     fn what_is_printed_reads_back() {
-        let samples: [&[u8]; 12] = [
+        let samples: [&[u8]; 17] = [
             b"",
+            b"-",
+            b"0X31",
+            b"C:\\new",
+            b"a\tb",
+            "a\u{202e}b".as_bytes(),
             b"hello",
             b"0x31",
             b"1",
@@ -296,11 +332,14 @@ mod tests {
             &[0x7f],
         ];
         for bytes in samples {
-            for asked in [None, Some("k"), Some("0x01")] {
-                let shown = Encoding::Auto.face(asked, false).show(bytes);
-                assert_eq!(Encoding::Auto.bytes(&shown).unwrap(), bytes, "{shown}");
+            for bound in [None, Some("k"), Some("0x01")] {
+                let face = Encoding::Auto.face_of_keys(bound, false);
+                for shown in [face.show(bytes), face.line(bytes)] {
+                    assert_eq!(Encoding::Auto.bytes(&shown).unwrap(), bytes, "{shown}");
+                    assert!(!shown.contains('\n') && shown != "-", "{shown}");
+                }
             }
-            let shown = Encoding::Hex.face(None, false).show(bytes);
+            let shown = Encoding::Hex.face(false).show(bytes);
             assert_eq!(Encoding::Hex.bytes(&shown).unwrap(), bytes, "{shown}");
         }
     }
@@ -317,26 +356,43 @@ mod tests {
             assert_eq!(Face::Literal.line(text.as_bytes()), line);
         }
         assert_eq!(Face::Readable.line(b"\x1b[2J"), "0x1b5b324a");
-        assert_eq!(Face::Readable.line(b"a\nb"), r"a\nb");
+        assert_eq!(Face::Readable.line(b"a\nb"), "0x610a62");
+        assert_eq!(Face::Readable.line(br"a\nb"), r"a\nb");
     }
 
     #[test]
-    fn answers_look_like_the_question() {
-        for (encoding, asked, ethereum, bytes, shown) in [
-            (Encoding::Auto, Some("key"), false, &b"1"[..], "1"),
-            (Encoding::Auto, Some("0x6b"), false, b"1", "0x31"),
-            (Encoding::Auto, None, false, b"1", "1"),
-            (Encoding::Auto, None, true, b"1", "0x31"),
-            (Encoding::Auto, Some("key"), false, b"\n", "0x0a"),
-            (Encoding::Auto, Some("key"), false, b"0x31", "0x30783331"),
-            (Encoding::Text, Some("0x6b"), false, b"0x31", "0x31"),
-            (Encoding::Hex, Some("6b"), false, b"1", "0x31"),
+    fn a_value_looks_like_itself() {
+        for (encoding, ethereum, bytes, shown) in [
+            (Encoding::Auto, false, &b"1"[..], "1"),
+            (Encoding::Auto, false, b"\xff", "0xff"),
+            (Encoding::Auto, true, b"1", "0x31"),
+            (Encoding::Auto, false, b"\n", "0x0a"),
+            (Encoding::Auto, false, b"0x31", "0x30783331"),
+            (Encoding::Auto, false, b"0X31", "0x30583331"),
+            (Encoding::Auto, false, b"-", "0x2d"),
+            (Encoding::Text, false, b"0x31", "0x31"),
+            (Encoding::Hex, false, b"1", "0x31"),
         ] {
-            let face = encoding.face(asked, ethereum);
+            let face = encoding.face(ethereum);
             assert_eq!(face.show(bytes), shown);
             let mut json = Vec::new();
             face.write_json(bytes, &mut json).unwrap();
             assert_eq!(serde_json::from_slice::<String>(&json).unwrap(), shown);
+        }
+    }
+
+    #[test]
+    fn keys_look_like_the_prefix() {
+        for (encoding, bound, ethereum, shown) in [
+            (Encoding::Auto, None, false, "k"),
+            (Encoding::Auto, Some("k"), false, "k"),
+            (Encoding::Auto, Some("0x"), false, "0x6b"),
+            (Encoding::Auto, Some("0X6b"), false, "0x6b"),
+            (Encoding::Auto, None, true, "0x6b"),
+            (Encoding::Text, Some("0x"), false, "k"),
+            (Encoding::Hex, None, false, "0x6b"),
+        ] {
+            assert_eq!(encoding.face_of_keys(bound, ethereum).show(b"k"), shown, "{encoding:?} {bound:?}");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use icecore::{Error, ErrorKind};
@@ -20,7 +20,7 @@ Exit codes:
   0  done                               4  corruption
   1  not found, not verified, different  5  locked by another writer
   2  usage or bad input                 6  no space left
-  3  block out of range                 7  anything else of the environment";
+  3  block out of range                 7  other I/O error";
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub(crate) enum Failure {
     Conflict {
         /// The block.
         block: u64,
-        /// What differs, and where in the input.
+        /// What differs, and where in the input; or why there can be no such block.
         reason: String,
     },
     /// A line of input is wrong.
@@ -89,6 +89,8 @@ pub(crate) enum Failure {
         line: u64,
         /// What is wrong.
         reason: String,
+        /// What to do where mending the line is not the answer.
+        help: Option<String>,
     },
     /// The system refused something about a file that is not the archive's.
     File {
@@ -101,7 +103,7 @@ pub(crate) enum Failure {
     },
     /// Standard output cannot be written.
     Output(io::Error),
-    /// `verify` found damage and has listed it.
+    /// Damage was found and has been listed.
     Damage(String),
     /// An ingest stopped half way; what was committed before stays.
     Stopped {
@@ -117,7 +119,13 @@ pub(crate) type Outcome = Result<Exit, Failure>;
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::Archive(error)
+        match file_in_place_of_directory(&error) {
+            Some(path) => Self::Usage(format!(
+                "{} is a file, not an archive: an archive is a directory, and comes before other arguments",
+                path.display()
+            )),
+            None => Self::Archive(error),
+        }
     }
 }
 
@@ -135,6 +143,10 @@ impl Failure {
     /// The exit code.
     pub(crate) fn exit(&self) -> Exit {
         match self {
+            Self::Archive(Error::NotAnArchive { .. } | Error::Exists { .. })
+            | Self::Usage(_)
+            | Self::Input { .. }
+            | Self::Conflict { .. } => Exit::Usage,
             Self::Archive(error) => match error.kind() {
                 ErrorKind::Corrupt => Exit::Corrupt,
                 ErrorKind::NoSpace => Exit::NoSpace,
@@ -143,7 +155,6 @@ impl Failure {
                 ErrorKind::Busy => Exit::Locked,
                 _ => Exit::Environment,
             },
-            Self::Usage(_) | Self::Input { .. } | Self::Conflict { .. } => Exit::Usage,
             Self::OutOfRange(_) => Exit::OutOfRange,
             Self::File { source, .. } | Self::Output(source) => match source.kind() {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Exit::NoSpace,
@@ -164,6 +175,10 @@ impl Failure {
             Self::Conflict { .. } => {
                 "files with parts of the same blocks go into one `icecore ingest`; `icecore unwind DIR --to N` takes blocks \
                  back; what belongs to another chain goes into another archive"
+            }
+            Self::Input { help: Some(help), .. } => help,
+            Self::Input { file, .. } if file == "-" => {
+                "mend what writes the line and give the same command again"
             }
             Self::Input { .. } => "mend the line and give the same command again",
             Self::File { source, .. } | Self::Output(source) => match source.kind() {
@@ -187,10 +202,18 @@ impl Failure {
     }
 }
 
-const MEND: &str = "`icecore reindex DIR --rebuild` builds .bt and .kvei files again; any other file must come back from a copy; \
-                    without one, `icecore recover DIR --dry-run` says what a damaged log would cost";
+const MEND: &str = "restore a damaged .kv, log or MANIFEST from a checkpoint or another copy; `icecore reindex DIR --rebuild` \
+                    builds .bt and .kvei files again; without a copy of the log, `icecore recover DIR --dry-run` says what \
+                    giving it up would cost";
 
 const OUT_OF_RANGE: &str = "ask for a height that the archive holds, or leave --at out for the newest";
+
+/// The file that was named where the directory of an archive should be.
+fn file_in_place_of_directory(error: &Error) -> Option<&Path> {
+    let Error::Io { path, source, .. } = error else { return None };
+    let is_file = |path: &&Path| source.kind() == io::ErrorKind::NotADirectory && path.is_file();
+    [Some(path.as_path()), path.parent()].into_iter().flatten().find(is_file)
+}
 
 fn remedy(error: &Error) -> &'static str {
     match error {
@@ -201,6 +224,7 @@ fn remedy(error: &Error) -> &'static str {
             "give the `icecore checkpoint` that makes it again: it begins anew; or remove the directory"
         }
         Error::Exists { .. } => "choose another directory; `icecore ingest` adds to an archive that is there",
+        Error::Empty => "`icecore ingest DIR FILE --format jsonl` adds blocks",
         Error::NotRising { .. } => "heights rise strictly; `icecore unwind DIR --to N` takes blocks back",
         Error::UnknownDomain { .. } => {
             "domains are declared when the archive is created; --domain chooses one"
@@ -213,8 +237,8 @@ fn remedy(error: &Error) -> &'static str {
         }
         _ => match error.kind() {
             ErrorKind::Corrupt => {
-                "`icecore verify DIR` lists every damage; `icecore reindex DIR --rebuild` builds .bt and .kvei files \
-                 again, any other file must come back from a copy"
+                "restore this file from a checkpoint or another copy; `icecore verify DIR` lists every damage, and \
+                 `icecore reindex DIR --rebuild` builds .bt and .kvei files again"
             }
             ErrorKind::Unsupported => "the archive was made by a newer icecore: use that one",
             ErrorKind::NoSpace => {
@@ -236,6 +260,9 @@ fn remedy(error: &Error) -> &'static str {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Archive(Error::TooLarge { what, len, max }) => {
+                write!(f, "{what} is too large: {len} bytes, at most {max} are allowed")
+            }
             Self::Archive(error) => {
                 write!(f, "{error}")?;
                 let mut source = error.source();
@@ -245,11 +272,11 @@ impl fmt::Display for Failure {
                 }
                 Ok(())
             }
-            Self::Usage(reason) | Self::OutOfRange(reason) | Self::Damage(reason) => f.write_str(reason),
-            Self::Conflict { block, reason } => {
-                write!(f, "block {block} is in the archive already and differs: {reason}")
-            }
-            Self::Input { file, line, reason } => write!(f, "{file}:{line}: {reason}"),
+            Self::Usage(reason)
+            | Self::OutOfRange(reason)
+            | Self::Damage(reason)
+            | Self::Conflict { reason, .. } => f.write_str(reason),
+            Self::Input { file, line, reason, .. } => write!(f, "{file}:{line}: {reason}"),
             Self::File { operation, path, source } => {
                 write!(f, "cannot {operation} {}: {source}", path.display())
             }
@@ -325,14 +352,14 @@ mod tests {
         let io = |kind| Failure::File { operation: "open", path: "x".into(), source: io::Error::from(kind) };
         for (failure, exit) in [
             (Failure::usage("x"), Exit::Usage),
-            (Failure::Input { file: "-".into(), line: 1, reason: "x".into() }, Exit::Usage),
+            (Failure::Input { file: "-".into(), line: 1, reason: "x".into(), help: None }, Exit::Usage),
             (io(io::ErrorKind::NotFound), Exit::Environment),
             (io(io::ErrorKind::StorageFull), Exit::NoSpace),
             (Failure::Damage("x".into()), Exit::Corrupt),
             (Failure::Output(io::ErrorKind::BrokenPipe.into()), Exit::Done),
             (Failure::Archive(Error::Locked { path: "x".into() }), Exit::Locked),
             (Failure::Archive(Error::Missing { path: "x".into() }), Exit::Corrupt),
-            (Failure::Archive(Error::NotAnArchive { path: "x".into() }), Exit::Environment),
+            (Failure::Archive(Error::NotAnArchive { path: "x".into() }), Exit::Usage),
             (Failure::Archive(Error::NotRising { head: 2, got: 1 }), Exit::Usage),
         ] {
             assert_eq!(failure.exit(), exit, "{failure}");

@@ -1,8 +1,9 @@
 //! What keys of a domain look like, so that a mistyped key is an error and not an absent one.
 
-use icecore::Domain;
+use icecore::{Domain, KEY_LEN_MAX};
 
-use crate::encoding::Encoding;
+use crate::encoding::{Encoding, hex_digits};
+use crate::print::count;
 
 /// The domains of the Ethereum formats, in the order of their numbers here.
 pub(crate) const ETHEREUM_DOMAINS: [&str; 4] = ["balance", "nonce", "code", "storage"];
@@ -65,6 +66,10 @@ impl KeyShape {
             Some(len) if len != bytes.len() || self.lacks_prefix(text, encoding) => {
                 Err(self.expected(&format!("keys of {len} bytes, 0x and {} digits", 2 * len), text, bytes))
             }
+            None if KEY_LEN_MAX < bytes.len() => {
+                let (len, max) = (count(bytes.len() as u64), count(KEY_LEN_MAX as u64));
+                Err(format!("it has {len} bytes, at most {max} are allowed"))
+            }
             _ => Ok(()),
         }
     }
@@ -86,11 +91,11 @@ impl KeyShape {
 
     /// Whether a string would be taken as text where no key is.
     fn lacks_prefix(&self, text: &str, encoding: Encoding) -> bool {
-        self.is_binary && encoding == Encoding::Auto && !text.is_empty() && !text.starts_with("0x")
+        self.is_binary && encoding == Encoding::Auto && !text.is_empty() && hex_digits(text).is_none()
     }
 
     fn expected(&self, what: &str, text: &str, bytes: &[u8]) -> String {
-        let form = if text.starts_with("0x") { "" } else { " and does not begin with 0x" };
+        let form = if hex_digits(text).is_some() { "" } else { " and does not begin with 0x" };
         format!("{} has {what}; this one has {} bytes{form}", self.domain, bytes.len())
     }
 }

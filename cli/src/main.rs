@@ -25,7 +25,7 @@ use clap::Parser;
 use crate::exit::{CODES, report, report_usage};
 use crate::notes::Verbosity;
 
-/// Every version of every key of a chain, in immutable files, at the price of one disk read
+/// An archive of chain state: every version of every key, in files that never change, and a root for every block
 #[derive(Parser)]
 #[command(name = "icecore", version = VERSION.as_str(), max_term_width = 100, after_help = format!("{EXAMPLES}\n\n{CODES}"))]
 struct Cli {

@@ -14,7 +14,7 @@ pub(crate) struct Verbosity {
     /// Say on standard error what is done and what reads cost
     #[arg(long, short, global = true, conflicts_with = "quiet")]
     verbose: bool,
-    /// Print answers and errors only: no summary, note or progress bar
+    /// Print answers, warnings of damage and errors only: no summary, note or progress bar
     #[arg(long, short, global = true)]
     quiet: bool,
 }
@@ -55,7 +55,16 @@ pub(crate) fn note(text: impl fmt::Display) {
     }
 }
 
-/// The same under `--verbose` only.
+/// Says that something is wrong with the archive and the command worked all the same; under `--quiet` too.
+pub(crate) fn warning(text: impl fmt::Display) {
+    if speaks_json() {
+        eprintln!("{}", json!({ "warning": text.to_string() }));
+    } else {
+        eprintln!("icecore: warning: {}", printable(&text.to_string()));
+    }
+}
+
+/// The same as [`note`] under `--verbose` only.
 pub(crate) fn detail(text: impl fmt::Display) {
     if is_verbose() {
         note(text);

@@ -121,7 +121,12 @@ impl<'de> Deserialize<'de> for Whole {
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Whole, E> {
                 let number = text.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
-                number.map(Whole).ok_or_else(|| E::custom(format!("{} is no number", quoted(text))))
+                number.map(Whole).ok_or_else(|| {
+                    E::custom(format!(
+                        "this is the string {}, expected a number without quotes, or \"0x..\"",
+                        quoted(text)
+                    ))
+                })
             }
         }
 

@@ -1,5 +1,5 @@
-//! Icecore is an embeddable archive for chain state: it keeps every value that every key of a blockchain's state ever had, and
-//! answers *what was the value of key K at block N, and can you prove it?* for about one disk read.
+//! Icecore is an embeddable archive for chain state: it keeps every value that every key of a blockchain's state ever had. It
+//! answers *what was the value of key K at block N, and can you prove it?* with one read of data, once index and filter are in memory.
 //!
 //! ```
 //! use icecore::{Archive, Options};

@@ -65,3 +65,20 @@ fn an_archive_that_lost_its_manifest_is_not_created_over() {
     assert!(matches!(create(&disk), Err(Error::Exists { .. })));
     assert!(matches!(open(&disk), Err(Error::Missing { .. })));
 }
+
+#[test]
+fn a_directory_that_is_no_archive_stays_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = || {
+        let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.collect::<Vec<_>>()
+    };
+    let refused = || Archive::open(dir.path(), OpenOptions::new()).unwrap_err();
+    assert!(matches!(refused(), Error::NotAnArchive { .. }));
+    assert!(names().is_empty(), "{:?}", names());
+    std::fs::write(dir.path().join("1.jpg"), "x").unwrap();
+    assert!(matches!(refused(), Error::NotAnArchive { .. }));
+    let create = Archive::create(dir.path(), Options::new().domain("kv"));
+    assert!(matches!(create, Err(Error::Exists { .. })));
+    assert_eq!(names(), ["1.jpg"]);
+}

@@ -77,6 +77,9 @@ const UNSAFE_ATTRIBUTES: &[(&str, &str)] = &[
     ("tools/src/lib.rs", "#![deny(unsafe_code)]"),
 ];
 
+/// The document with the map of the code.
+const MAP: &str = ".github/CONTRIBUTING.md";
+
 /// Names that say nothing about what a file is for.
 const DRAWERS: &[&str] = &["common", "helper", "helpers", "misc", "types", "util", "utils"];
 
@@ -788,10 +791,10 @@ fn documents_name_files_that_exist() {
     expect_none("a document names files that exist", &broken);
 }
 
-/// A newcomer finds every folder of the library, and of the floors, in the map of README.
+/// Whoever changes the code finds every folder of the library, and of the floors, in the map.
 #[test]
 fn the_map_names_every_folder() {
-    let map = read("README.md");
+    let map = read(MAP);
     let named: BTreeSet<&str> =
         map.split('`').skip(1).step_by(2).map(|path| path.trim_end_matches('/')).collect();
     let folders: BTreeSet<&str> = repository()
@@ -808,7 +811,7 @@ fn the_map_names_every_folder() {
         .collect();
     assert!(20 < folders.len(), "{folders:?}");
     let missing: Vec<String> =
-        folders.difference(&named).map(|folder| format!("README.md: no {folder}/")).collect();
+        folders.difference(&named).map(|folder| format!("{MAP}: no {folder}/")).collect();
     expect_none("the map names every folder", &missing);
 }
 

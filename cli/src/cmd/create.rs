@@ -27,10 +27,11 @@ Examples:
   icecore create chain.ice --domain accounts:20 --domain storage:52 \\
       --blocks-per-step 4096 --reorg-window 128 --snapshot-every 256")]
 pub(crate) struct Args {
-    /// The directory; must not exist or be empty
+    /// The directory; must be absent or empty
     dir: PathBuf,
-    /// A domain: a keyspace of its own, with keys of any length or of this many bytes. At least one
-    #[arg(long = "domain", short, value_name = "NAME[:BYTES]", required = true, num_args = 1..)]
+    /// A domain: a keyspace of its own, with keys of any length or of this many bytes. At least one; several with commas or one
+    /// a flag. None can be added later
+    #[arg(long = "domain", short, value_name = "NAME[:BYTES]", required = true, value_delimiter = ',')]
     domains: Vec<Declared>,
     #[command(flatten)]
     shape: Shape,

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// The archive on the right [default: that on the left]
     right: Option<PathBuf>,
     /// The height on both sides [default: latest]
-    #[arg(long, short, value_name = "N", allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
+    #[arg(long, short, alias = "block", value_name = "N", allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
     at: Option<Height>,
     /// The height on the left [default: latest]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let other = args.right.as_ref().map(|right| Asked::open(right, args.encoding)).transpose()?;
     let left = Side::of(&asked, args.at.or(args.from))?;
     let right = Side::of(other.as_ref().unwrap_or(&asked), args.at.or(args.to))?;
-    let face = asked.face(None);
+    let face = asked.face();
     let mut out = Out::new();
     let (mut keys, mut differing) = (0, 0);
     for domain in domains(&left, &right, args.domain.as_deref())? {
@@ -113,6 +113,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     }
     out.flush()?;
+    asked.tell_reads();
+    if let Some(other) = &other {
+        other.tell_reads();
+    }
     let (from, to) = (left.view.height(), right.view.height());
     detail(format_args!(
         "block {from} and block {to}: {} differ of {}",

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let domain = asked.domain(args.question.domain.as_deref())?;
     let view = asked.view(args.question.at)?;
     let found: Option<Lookup> = view.lookup(domain, &asked.key(domain, &args.key)?)?;
-    let face = asked.face(Some(&args.key));
+    let face = asked.face();
     let value = found.as_ref().and_then(|found| found.change.value.as_deref());
     let mut out = Out::new();
     if args.question.json {
@@ -66,7 +66,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
     out.flush()?;
     if value.is_none() && !args.question.json && !is_quiet() {
         eprintln!("icecore: {} has no value in {domain} at block {}", quoted(&args.key), view.height());
+        if let Some(suspicion) = asked.suspicion(&args.key) {
+            eprintln!("  help: {suspicion}");
+        }
     }
-    asked.detail_reads();
+    asked.tell_reads();
     Ok(if value.is_some() { Exit::Done } else { Exit::No })
 }

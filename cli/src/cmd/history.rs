@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "NAME")]
     domain: Option<String>,
     /// Only versions that block N can see; all where it is left out
-    #[arg(long, short, value_name = "N", allow_hyphen_values = true)]
+    #[arg(long, short, alias = "block", value_name = "N", allow_hyphen_values = true)]
     at: Option<Height>,
     /// How keys and values are written
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let asked = Asked::open(&args.dir, args.encoding)?;
     let domain = asked.domain(args.domain.as_deref())?;
     let key = asked.key(domain, &args.key)?;
-    let face = asked.face(Some(&args.key));
+    let face = asked.face();
     let versions = match args.at {
         Some(at) => asked.view(Some(at))?.history(domain, &key)?,
         None => asked.reader.history(domain, &key)?,
@@ -62,6 +62,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     }
     out.flush()?;
-    asked.detail_reads();
+    asked.tell_reads();
     Ok(if versions.is_empty() { Exit::No } else { Exit::Done })
 }

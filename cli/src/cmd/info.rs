@@ -16,7 +16,7 @@ use crate::encoding::{Face, hex};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::print::{Out, bytes, count, plural, table};
 
-/// Print what a file of an archive says of itself: header, footer, counts, checksums, ranges.
+/// Print what stands in one file of an archive: header, footer, counts, checksums, ranges.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Any .kv, .bt, .kvei, .wal or MANIFEST; what it is shows in its first bytes,

@@ -1,21 +1,23 @@
 //! `icecore ls`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use icecore::{Encoding, Reader, SegmentInfo};
 use serde_json::json;
 
 use crate::encoding::printable;
-use crate::exit::{Exit, Outcome};
-use crate::print::{Out, bytes, count, table};
+use crate::exit::{Exit, Failure, Outcome};
+use crate::print::{Out, bytes, count, plural, table};
 
-/// List the segments: what they cover, how large their files are and how dense their indexes.
+/// List the segments: what they cover, how large their files are and how dense their indexes. Exit code 4: a file is missing or
+/// damaged.
 #[derive(clap::Args)]
 #[command(after_help = "\
 STEPS are half-open, BLOCKS are not: 0-64 are the steps 0 to 63, 1-4095 the
 blocks from 1 to 4095. M is the number of entries for each pivot of the .bt,
 BITS the width of a fingerprint in the .kvei. The domains _roots and _nodes
 are the archive's own: the roots of all blocks, and the nodes of snapshots.
+They cannot be scanned.
 
 Examples:
   icecore ls chain.ice
@@ -53,7 +55,15 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     }
     out.flush()?;
-    Ok(Exit::Done)
+    damage_in(&args.dir, segments.iter().filter(|segment| segment.problem.is_some()).count())
+}
+
+/// How a listing ends that has told this many problems.
+pub(crate) fn damage_in(dir: &Path, problems: usize) -> Outcome {
+    match problems as u64 {
+        0 => Ok(Exit::Done),
+        some => Err(Failure::Damage(format!("{} in {}", plural(some, "problem"), dir.display()))),
+    }
 }
 
 /// The segments as a table.

@@ -58,7 +58,7 @@ pub(crate) enum Command {
     VerifyProof(verify_proof::Args),
     /// List the segments
     Ls(ls::Args),
-    /// Print what one file of an archive says of itself
+    /// Print the header of one file of an archive
     Info(info::Args),
     /// Sum up what the archive holds
     Stats(stats::Args),
@@ -76,7 +76,7 @@ pub(crate) enum Command {
     Unwind(unwind::Args),
     /// Give up a damaged log from the damage on
     Recover(recover::Args),
-    /// Show the whole of it on blocks made up here
+    /// Run a demonstration on generated blocks
     Demo(demo::Args),
     /// Print completions for a shell
     Completions(completions::Args),

@@ -69,6 +69,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let mut out = Out::new();
     out.json(&document)?;
     out.flush()?;
+    asked.tell_reads();
     Ok(Exit::Done)
 }
 

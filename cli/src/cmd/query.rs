@@ -187,7 +187,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         }
     }
     out.flush()?;
-    asked.detail_reads();
+    asked.tell_reads();
     broken.map_or(Ok(Exit::Done), Err)
 }
 
@@ -252,14 +252,14 @@ fn get(asked: &Asked, of: &OfKey, id: Option<&RawValue>, out: &mut Out) -> Resul
     let value = asked.view(of.at)?.get(domain, &asked.key(domain, &of.key)?)?;
     written(begin(id, out))?;
     written(out.write_all(b"\"value\":"))?;
-    written(asked.face(Some(&of.key)).write_json_value(value.as_deref(), out))
+    written(asked.face().write_json_value(value.as_deref(), out))
 }
 
 fn history(asked: &Asked, of: &AllOfKey, id: Option<&RawValue>, out: &mut Out) -> Result<(), Refusal> {
     let domain = asked.domain(of.domain.as_deref())?;
     let versions = asked.reader.history(domain, &asked.key(domain, &of.key)?)?;
     let versions = versions.collect::<Result<Vec<_>, _>>()?;
-    let face = asked.face(Some(&of.key));
+    let face = asked.face();
     written(begin(id, out))?;
     written(out.write_all(b"\"versions\":["))?;
     for (idx, version) in versions.iter().enumerate() {
@@ -279,7 +279,7 @@ fn scan(asked: &Asked, range: &Range, id: Option<&RawValue>, out: &mut Out) -> R
         reverse: range.reverse,
     };
     let scan = bounds.scan(asked, domain)?;
-    let face = asked.face(bounds.face_of());
+    let (face_of_keys, face) = (asked.face_of_keys(bounds.first()), asked.face());
     let view = asked.view(range.at)?;
     let entries = view.scan(domain, &scan)?;
     written(begin(id, out))?;
@@ -294,7 +294,7 @@ fn scan(asked: &Asked, range: &Range, id: Option<&RawValue>, out: &mut Out) -> R
             }
         };
         written(out.write_all(if idx == 0 { b"[" } else { b",[" }))?;
-        written(face.write_json(&key, out))?;
+        written(face_of_keys.write_json(&key, out))?;
         written(out.write_all(b","))?;
         written(face.write_json(&value, out))?;
         written(out.write_all(b"]"))?;

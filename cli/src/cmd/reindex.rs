@@ -49,7 +49,7 @@ struct Rule {
     /// Dense for fresh segments, sparse for old ones
     #[arg(long)]
     policy: bool,
-    /// As dense as all .bt files together may be large
+    /// As dense as fits: the largest total size of all .bt files
     #[arg(long, value_name = "BYTES")]
     index_budget: Option<ByteSize>,
     /// Build everything again as it is

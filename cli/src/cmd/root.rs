@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use icecore::Reader;
 use serde_json::json;
 
+use crate::ask::warn_of_slow_reads;
 use crate::encoding::hex;
 use crate::exit::{Exit, Outcome};
 use crate::number::Height;
@@ -20,7 +21,7 @@ pub(crate) struct Args {
     /// The archive
     dir: PathBuf,
     /// The height: N, 0x hex, latest, or -N for N below the newest block [default: latest]
-    #[arg(long, short, value_name = "N", allow_hyphen_values = true)]
+    #[arg(long, short, alias = "block", value_name = "N", allow_hyphen_values = true)]
     at: Option<Height>,
     /// Print JSON
     #[arg(long)]
@@ -41,5 +42,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
         out.line(root)?;
     }
     out.flush()?;
+    warn_of_slow_reads(&reader);
     Ok(Exit::Done)
 }

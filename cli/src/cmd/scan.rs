@@ -10,8 +10,10 @@ use crate::print::Out;
 
 /// Print keys and values in order at a block: a key, a tab, its value.
 #[derive(clap::Args)]
-#[command(after_help = format!("{RULE}
-  --prefix 0x      An empty prefix in hex: everything, printed as 0x hex.
+#[command(after_help = format!("A prefix is whole bytes: 0xd is half a byte and refused. The empty prefix 0x
+is every key, printed as hex.
+
+{RULE}
 
 {HEIGHT_FORMS}
 
@@ -72,8 +74,8 @@ impl<'a> Bounds<'a> {
         Ok(if self.reverse { scan.backward() } else { scan })
     }
 
-    /// The string that decides how answers are printed.
-    pub(crate) fn face_of(&self) -> Option<&'a str> {
+    /// The string that decides how keys are printed.
+    pub(crate) fn first(&self) -> Option<&'a str> {
         self.prefix.or(self.from).or(self.to)
     }
 }
@@ -89,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         to: range.to.as_deref(),
         reverse: range.reverse,
     };
-    let face = asked.face(bounds.face_of());
+    let (face_of_keys, face) = (asked.face_of_keys(bounds.first()), asked.face());
     let limit = range.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let mut out = Out::new();
     for entry in view.scan(domain, &bounds.scan(&asked, domain)?)?.take(limit) {
@@ -97,16 +99,16 @@ pub(crate) fn run(args: &Args) -> Outcome {
         out.with(|mut out| {
             if args.question.json {
                 out.write_all(b"[")?;
-                face.write_json(&key, &mut out)?;
+                face_of_keys.write_json(&key, &mut out)?;
                 out.write_all(b",")?;
                 face.write_json(&value, &mut out)?;
                 out.write_all(b"]\n")
             } else {
-                writeln!(out, "{}\t{}", face.line(&key), face.line(&value))
+                writeln!(out, "{}\t{}", face_of_keys.line(&key), face.line(&value))
             }
         })?;
     }
     out.flush()?;
-    asked.detail_reads();
+    asked.tell_reads();
     Ok(Exit::Done)
 }

@@ -5,14 +5,18 @@ use std::path::PathBuf;
 use icecore::Reader;
 use serde_json::json;
 
+use super::ls::damage_in;
 use super::reindex::{rule_as_json, rule_name};
 use crate::encoding::printable;
-use crate::exit::{Exit, Outcome};
+use crate::exit::Outcome;
 use crate::print::{Out, bytes, count, plural, table};
 
-/// Sum up what the archive holds.
+/// Sum up what the archive holds. Exit code 4: a file is missing or damaged.
 #[derive(clap::Args)]
 #[command(after_help = "\
+density is the rule for how many entries of a .kv each entry of its .bt stands
+for; `icecore reindex` chooses it.
+
 Examples:
   icecore stats chain.ice
   icecore stats chain.ice --json | jq .head")]
@@ -81,5 +85,5 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     }
     out.flush()?;
-    Ok(Exit::Done)
+    damage_in(&args.dir, stats.problems.len())
 }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use icecore::{LogTailReport, VerifyMode, VerifyReport, verify};
 use serde_json::json;
 
+use super::ls::damage_in;
 use crate::encoding::printable;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Failure, Outcome};
 use crate::print::{Out, bytes, plural};
 use crate::progress::Bars;
 
@@ -44,7 +45,8 @@ fn about_tail(tail: &LogTailReport) -> String {
         );
     }
     format!(
-        "the last {} of {path} were not synced when last marked; a power loss can take them",
+        "the log does not say yet whether its last {} ({path}) were synced: with --sync block they were; with group or \
+         relaxed a power loss can take them. A killed process loses nothing",
         plural(tail.unmarked, "byte")
     )
 }
@@ -52,7 +54,6 @@ fn about_tail(tail: &LogTailReport) -> String {
 pub(crate) fn run(args: &Args) -> Outcome {
     let mode = if args.fast { VerifyMode::Fast } else { VerifyMode::Full };
     let report: VerifyReport = verify(&args.dir, mode, &Bars::new())?;
-    let damage = report.problems.len() as u64;
     let problems: Vec<_> =
         report.problems.into_iter().map(|problem| Failure::Archive(problem).to_string()).collect();
     let mut out = Out::new();
@@ -90,8 +91,5 @@ pub(crate) fn run(args: &Args) -> Outcome {
         out.summary(format_args!("{}, {}: {verdict}", plural(report.files, "file"), bytes(report.bytes)))?;
     }
     out.flush()?;
-    if damage == 0 {
-        return Ok(Exit::Done);
-    }
-    Err(Failure::Damage(format!("{} in {}", plural(damage, "problem"), args.dir.display())))
+    damage_in(&args.dir, problems.len())
 }

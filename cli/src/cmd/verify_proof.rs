@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use icecore::{ParseRootError, Proof, Root};
+use icecore::{ParseRootError, Proof, ProofError, Root};
 
 use super::prove::Document;
 use crate::encoding::{Encoding, Face, hex, printable};
@@ -14,7 +14,10 @@ use crate::print::Out;
 /// Check a proof that `icecore prove` wrote; needs no archive. Exit code 0: it holds, 1: it does not.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Without --root the proof is checked against the root that stands in it, which shows only that the two fit.
+Give the root of the block that you know from a source of your own. Without
+--root the proof is checked against the root that the file itself names, which
+shows only that the two fit. The block in the file is not part of what is
+proved: the root alone says which state it is.
 
 Examples:
   icecore verify-proof alice.json --root 0x5ac6..
@@ -48,19 +51,25 @@ pub(crate) fn run(args: Args) -> Outcome {
     let root = expected.unwrap_or(claim.root);
     let verdict = Proof::from_ics23_bytes(&claim.proof)
         .and_then(|proof| proof.verify(&root, &claim.domain, &claim.key, claim.value.as_deref()));
+    let reason = verdict.as_ref().err().map(|error| match error {
+        ProofError::WrongKind if claim.value.is_none() => "it proves presence, not absence".to_owned(),
+        ProofError::WrongKind => "it proves absence, not presence".to_owned(),
+        other => other.to_string(),
+    });
     let mut out = Out::new();
     if args.json {
         out.json(&serde_json::json!({
             "verified": verdict.is_ok(),
-            "reason": verdict.as_ref().err().map(ToString::to_string),
+            "root_given": expected.is_some(),
+            "reason": reason,
             "domain": claim.domain,
             "key": hex(&claim.key),
             "value": claim.value.as_deref().map(hex),
-            "block": claim.block,
             "root": hex(&root.0),
+            "claimed_block": claim.block,
+            "claimed_root": hex(&claim.root.0),
         }))?;
     } else {
-        let reason = verdict.as_ref().err().map(ToString::to_string);
         out.summary(told(&claim, &root, reason.as_deref(), expected.is_some()))?;
     }
     out.flush()?;
@@ -82,6 +91,7 @@ fn read(mut lines: Lines) -> Result<Claim, Failure> {
         file: lines.file().to_owned(),
         line: line.max(1) as u64,
         reason: format!("this is no proof: {reason}"),
+        help: Some("`icecore prove` writes proofs; one that was changed by hand does not hold".to_owned()),
     };
     let document: Document = serde_json::from_slice(text.trim_ascii_end())
         .map_err(|error| bad(error.line(), json::reason(&error)))?;
@@ -115,13 +125,18 @@ fn told(claim: &Claim, root: &Root, reason: Option<&str>, root_is_given: bool) -
         None => "is absent".to_owned(),
     };
     let verdict = match reason {
-        None => "verified".to_owned(),
+        None if root_is_given => "verified".to_owned(),
+        None => "consistent with its own root; not checked against a root you trust: --root".to_owned(),
         Some(reason) => format!("not verified: {reason}"),
     };
-    let whose =
-        if root_is_given { "given" } else { "from the proof itself; --root checks against one you know" };
+    let whose = if root_is_given { "given" } else { "from the file itself" };
+    let other = if *root == claim.root {
+        String::new()
+    } else {
+        format!("\n  note   the file names another root, {}", hex(&claim.root.0))
+    };
     format!(
-        "{verdict}\n  claim  key {key} of {} {value}\n  block  {} (as the proof says; the root decides)\n  root   {} ({whose})",
+        "{verdict}\n  claim  key {key} of {} {value}\n  block  {} (claimed by the file, not checked)\n  root   {} ({whose}){other}",
         printable(&claim.domain),
         claim.block,
         hex(&root.0),

@@ -3,15 +3,16 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Address, BALANCE, CODE, Changes, Format, Given, NONCE, STORAGE};
+use super::{Address, BALANCE, BadLine, CODE, Changes, Format, Given, NONCE, STORAGE};
 use crate::encoding::{quantity, quoted, unhex, unhex_exact};
 use crate::json::{self, Text};
+use crate::number::Whole;
 
 /// Other fields may stand beside those of a change: data sets add counts and hashes.
 #[derive(Deserialize)]
 #[serde(expecting = "an object")]
 struct Line<'a> {
-    block: u64,
+    block: Whole,
     #[serde(borrow, default)]
     address: Option<Text<'a>>,
     #[serde(default)]
@@ -36,7 +37,7 @@ enum Field {
 pub(crate) struct EthChanges;
 
 impl Format for EthChanges {
-    fn read(&mut self, line: &[u8], changes: &mut Changes) -> Result<u64, String> {
+    fn read(&mut self, line: &[u8], changes: &mut Changes) -> Result<u64, BadLine> {
         let text = line;
         let line: Line = serde_json::from_slice(text).map_err(|error| json::reason(&error))?;
         if line.address.is_none() && line.field.is_none() && matches!(line.value, Given::Missing) {
@@ -44,16 +45,18 @@ impl Format for EthChanges {
             let fields: Map<String, Value> =
                 serde_json::from_slice(text).map_err(|error| json::reason(&error))?;
             let other = fields.keys().find(|name| *name != "block");
-            let Some(other) = other else { return Ok(line.block) };
-            return Err(format!("the line has {} and no change: it is not of this format", quoted(other)));
+            let Some(other) = other else { return Ok(line.block.0) };
+            return Err(
+                format!("the line has {} and no change: it is not of this format", quoted(other)).into()
+            );
         }
         let address = address(line.address.as_deref().ok_or("\"address\" is missing")?)?;
         let field = line.field.ok_or("\"field\" is missing")?;
         let value = line.value.value()?;
         match (&line.slot, field) {
-            (None, Field::Storage) => return Err("\"slot\" is missing, the field storage has one".to_owned()),
+            (None, Field::Storage) => return Err("\"slot\" is missing, the field storage has one".into()),
             (Some(_), Field::Balance | Field::Nonce | Field::Code) => {
-                return Err("\"slot\" belongs to the field storage and to no other".to_owned());
+                return Err("\"slot\" belongs to the field storage and to no other".into());
             }
             _ => {}
         }
@@ -67,7 +70,11 @@ impl Format for EthChanges {
                 changes.push(STORAGE, &storage_key(&address, &slot), value.as_ref().map(|word| &word[..]));
             }
         }
-        Ok(line.block)
+        Ok(line.block.0)
+    }
+
+    fn example(&self) -> &'static str {
+        r#"{"block":1,"address":"0x..","field":"balance","value":"0x.."}"#
     }
 }
 
@@ -110,7 +117,7 @@ pub(super) fn word(text: &str) -> Result<[u8; 32], String> {
 pub(super) fn code(text: &str) -> Result<Vec<u8>, String> {
     let digits = text.strip_prefix("0x").ok_or_else(|| format!("{} does not begin with 0x", quoted(text)))?;
     let mut bytes = Vec::new();
-    unhex(digits, &mut bytes)?;
+    unhex(text, digits, &mut bytes)?;
     Ok(bytes)
 }
 
@@ -132,7 +139,8 @@ mod tests {
 
     fn read(rest: &str) -> Read {
         let mut changes = Changes::default();
-        EthChanges.read(format!("{{\"block\":1,{rest}}}").as_bytes(), &mut changes)?;
+        let line = format!("{{\"block\":1,{rest}}}");
+        EthChanges.read(line.as_bytes(), &mut changes).map_err(|bad| bad.reason)?;
         let (domain, key, value) = changes.iter().next().ok_or("no change")?;
         Ok((domain, key.to_vec(), value.map(<[u8]>::to_vec)))
     }
@@ -140,9 +148,9 @@ mod tests {
     #[test]
     fn a_line_of_another_format_is_no_empty_block() {
         let read = |line: &str| EthChanges.read(line.as_bytes(), &mut Changes::default());
-        assert_eq!(read(r#"{"block":5}"#), Ok(5));
+        assert_eq!((read(r#"{"block":5}"#), read(r#"{"block":"0x5"}"#)), (Ok(5), Ok(5)));
         for line in [r#"{"block":5,"foo":1}"#, r#"{"block":5,"response":{"result":[]}}"#] {
-            assert!(read(line).unwrap_err().contains("not of this format"), "{line}");
+            assert!(read(line).unwrap_err().reason.contains("not of this format"), "{line}");
         }
     }
 

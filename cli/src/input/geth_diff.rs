@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::eth_changes::{address, code, number, storage_key, word};
-use super::{Address, BALANCE, CODE, Changes, Format, NONCE, STORAGE};
+use super::{Address, BALANCE, BadLine, CODE, Changes, Format, NONCE, STORAGE};
 use crate::json;
 use crate::json::Text;
 use crate::number::Whole;
@@ -108,19 +108,23 @@ impl GethDiff {
 }
 
 impl Format for GethDiff {
-    fn read(&mut self, line: &[u8], changes: &mut Changes) -> Result<u64, String> {
+    fn read(&mut self, line: &[u8], changes: &mut Changes) -> Result<u64, BadLine> {
         let line: Line = serde_json::from_slice(line).map_err(|error| json::reason(&error))?;
         let (height, result, error) = match (&line.block, line.response) {
             (Some(block), Some(reply)) => (block.0, reply.result, reply.error),
-            (None, Some(_)) => return Err("\"block\" is missing beside \"response\"".to_owned()),
-            (Some(_), None) => return Err("\"response\" is missing beside \"block\"".to_owned()),
+            (None, Some(_)) => return Err("\"block\" is missing beside \"response\"".into()),
+            (Some(_), None) => return Err("\"response\" is missing beside \"block\"".into()),
             (None, None) => (self.bare_height()?, line.result, line.error),
         };
         if let Some(error) = error {
-            return Err(format!("the node answered with an error: {error}"));
+            return Err(format!("the node answered with an error: {error}").into());
         }
         fold(&result.ok_or("\"result\" is missing")?, changes)?;
         Ok(height)
+    }
+
+    fn example(&self) -> &'static str {
+        r#"{"block":1,"response":{"result":[..]}}"#
     }
 
     fn line_is_block(&self) -> bool {
@@ -250,7 +254,8 @@ mod tests {
 
     fn read(first_block: Option<u64>, line: &str) -> Result<(u64, Changes), String> {
         let mut changes = Changes::default();
-        let height = GethDiff::new(first_block).read(line.as_bytes(), &mut changes)?;
+        let read = GethDiff::new(first_block).read(line.as_bytes(), &mut changes);
+        let height = read.map_err(|bad| bad.reason)?;
         Ok((height, changes))
     }
 

@@ -176,6 +176,7 @@ fn check_values(whole: &Block, part: &Block) -> Result<(), Failure> {
                     show(*other),
                     whole.show(*other_place),
                 ),
+                help: None,
             });
         }
     }

@@ -2,15 +2,16 @@
 
 use serde::Deserialize;
 
-use super::{Changes, Format, Given};
-use crate::encoding::{Encoding, quoted};
+use super::{BadLine, Changes, Format, Given};
+use crate::encoding::{Encoding, printable, quoted};
 use crate::json::{self, Text};
 use crate::keys::KeyShape;
+use crate::number::Whole;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object")]
 struct Line<'a> {
-    block: u64,
+    block: Whole,
     #[serde(borrow, default)]
     domain: Option<Text<'a>>,
     #[serde(borrow, default)]
@@ -23,6 +24,7 @@ struct Line<'a> {
 pub(crate) struct Jsonl {
     domains: Vec<KeyShape>,
     encoding: Encoding,
+    is_new: bool,
     key: Vec<u8>,
     value: Vec<u8>,
 }
@@ -30,19 +32,36 @@ pub(crate) struct Jsonl {
 impl Jsonl {
     /// For an archive with these domains.
     pub(crate) fn new(domains: Vec<KeyShape>, encoding: Encoding) -> Self {
-        Self { domains, encoding, key: Vec::new(), value: Vec::new() }
+        Self { domains, encoding, is_new: false, key: Vec::new(), value: Vec::new() }
     }
 
-    fn domain(&self, name: Option<&str>) -> Result<usize, String> {
+    /// Says that the archive is yet to be made: domains that it lacks can still be declared.
+    pub(crate) fn is_new(self, is_new: bool) -> Self {
+        Self { is_new, ..self }
+    }
+
+    fn domain(&self, name: Option<&str>) -> Result<usize, BadLine> {
         match name {
             Some(name) => {
-                self.domains.iter().position(|known| known.domain == name).ok_or_else(|| {
-                    format!("unknown domain {}, the archive has: {}", quoted(name), self.names())
-                })
+                let known = self.domains.iter().position(|known| known.domain == name);
+                known.ok_or_else(|| self.unknown(name))
             }
             None if self.domains.len() == 1 => Ok(0),
-            None => Err(format!("\"domain\" is missing, the archive has several: {}", self.names())),
+            None => Err(format!("\"domain\" is missing, the archive has several: {}", self.names()).into()),
         }
+    }
+
+    fn unknown(&self, name: &str) -> BadLine {
+        let (has, help) = if self.is_new {
+            let name = printable(name);
+            ("is to be made with", format!("declare it: add `--domain {name}` beside --create"))
+        } else {
+            let help = "domains cannot be added later: `icecore ingest --create --domain NAME,NAME` makes an archive \
+                        that has them all";
+            ("has", help.to_owned())
+        };
+        let reason = format!("unknown domain {}, the archive {has}: {}", quoted(name), self.names());
+        BadLine { reason, help: Some(help) }
     }
 
     fn names(&self) -> String {
@@ -51,12 +70,12 @@ impl Jsonl {
 }
 
 impl Format for Jsonl {
-    fn read(&mut self, line: &[u8], changes: &mut Changes) -> Result<u64, String> {
+    fn read(&mut self, line: &[u8], changes: &mut Changes) -> Result<u64, BadLine> {
         let line: Line = serde_json::from_slice(line).map_err(|error| json::reason(&error))?;
         let key = match (&line.key, &line.value) {
             (Some(key), _) => key,
-            (None, Given::Missing) => return Ok(line.block),
-            (None, _) => return Err("\"key\" is missing".to_owned()),
+            (None, Given::Missing) => return Ok(line.block.0),
+            (None, _) => return Err("\"key\" is missing".into()),
         };
         let value = line.value.value()?;
         let domain = self.domain(line.domain.as_deref())?;
@@ -70,7 +89,11 @@ impl Format for Jsonl {
             self.encoding.read(value, &mut self.value).map_err(|reason| format!("value: {reason}"))?;
         }
         changes.push(domain, &self.key, value.is_some().then_some(&self.value[..]));
-        Ok(line.block)
+        Ok(line.block.0)
+    }
+
+    fn example(&self) -> &'static str {
+        r#"{"block":1,"key":"alice","value":"100"}"#
     }
 }
 
@@ -83,7 +106,7 @@ mod tests {
     fn read(domains: &[&str], encoding: Encoding, line: &str) -> Read {
         let mut changes = Changes::default();
         let mut format = Jsonl::new(domains.iter().map(|&name| KeyShape::any(name)).collect(), encoding);
-        let block = format.read(line.as_bytes(), &mut changes)?;
+        let block = format.read(line.as_bytes(), &mut changes).map_err(|bad| bad.reason)?;
         let (domain, key, value) = changes.iter().next().ok_or("no change")?;
         Ok((block, domain, key.to_vec(), value.map(<[u8]>::to_vec)))
     }
@@ -95,6 +118,7 @@ mod tests {
             (r#"{"value":"0x00ff","key":"0x01","block":2,"domain":"kv"}"#, (2, 0, &[1], Some(&[0, 255]))),
             (r#"{"block":3,"key":"a\n\u00e4","value":null}"#, (3, 0, "a\n\u{e4}".as_bytes(), None)),
             (r#"{"block":4,"key":"a","value":""}"#, (4, 0, b"a", Some(b""))),
+            (r#"{"block":"0x10","key":"a","value":""}"#, (16, 0, b"a", Some(b""))),
         ] {
             let (block, domain, key, value) = read(&["kv"], Encoding::Auto, line).unwrap();
             assert_eq!((block, domain, &key[..], value.as_deref()), expected, "{line}");
@@ -117,8 +141,8 @@ mod tests {
             (r#"{"block":1,"key":"a"}"#, "\"value\" is missing"),
             (r#"{"block":1,"value":"a"}"#, "\"key\" is missing"),
             (r#"{"block":1,"key":"a","value":7}"#, "this is the number"),
-            (r#"{"block":1,"key":"0x1","value":"b"}"#, "key: \"1\" has an odd number"),
-            (r#"{"block":1,"key":"a","value":"0xzz"}"#, "value: \"zz\" is not hex"),
+            (r#"{"block":1,"key":"0x1","value":"b"}"#, "key: \"0x1\" has an odd number"),
+            (r#"{"block":1,"key":"a","value":"0xzz"}"#, "value: \"0xzz\" is not hex"),
             (
                 r#"{"block":1,"domain":"x","key":"a","value":"b"}"#,
                 "unknown domain \"x\", the archive has: kv",

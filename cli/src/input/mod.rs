@@ -9,6 +9,7 @@ mod inputs;
 mod jsonl;
 mod open;
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -134,6 +135,15 @@ impl Changes {
         self.list.len()
     }
 
+    /// The number of changes after which the same key is changed again: of these the last alone counts.
+    pub(crate) fn overwritten(&self) -> u64 {
+        if self.list.len() < 2 {
+            return 0;
+        }
+        let mut keys = HashSet::with_capacity(self.list.len());
+        self.iter().filter(|(domain, key, _)| !keys.insert((*domain, *key))).count() as u64
+    }
+
     /// Moves the changes of `other` after the own.
     fn append(&mut self, other: &mut Self) {
         if self.list.is_empty() && self.wiped.is_empty() {
@@ -179,13 +189,37 @@ impl Block {
     }
 }
 
+/// Why a line cannot be taken.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct BadLine {
+    /// What is wrong.
+    pub(crate) reason: String,
+    /// What to do where mending the line is not the answer.
+    pub(crate) help: Option<String>,
+}
+
+impl From<String> for BadLine {
+    fn from(reason: String) -> Self {
+        Self { reason, help: None }
+    }
+}
+
+impl From<&str> for BadLine {
+    fn from(reason: &str) -> Self {
+        reason.to_owned().into()
+    }
+}
+
 /// Reads one line.
 pub(crate) trait Format: Send {
     /// Appends the changes of `line` and gives the height of their block.
     ///
     /// # Errors
     /// The reason why the line cannot be taken.
-    fn read(&mut self, line: &[u8], changes: &mut Changes) -> Result<u64, String>;
+    fn read(&mut self, line: &[u8], changes: &mut Changes) -> Result<u64, BadLine>;
+
+    /// What a line looks like.
+    fn example(&self) -> &'static str;
 
     /// Whether one line is one whole block.
     fn line_is_block(&self) -> bool {
@@ -223,7 +257,7 @@ impl Blocks {
                 self.done = true;
                 return Ok(None);
             };
-            let height = height.map_err(|(reason, _)| self.lines.bad(reason))?;
+            let height = height.map_err(|(bad, _)| self.lines.bad(bad))?;
             self.open = Some(self.begin(height));
         }
         Ok(self.open.as_ref().map(|open| open.height))
@@ -231,11 +265,14 @@ impl Blocks {
 
     /// Reads a line into `self.line` and gives its height; for a bad one the reason, and the height that it claims.
     #[expect(clippy::type_complexity, reason = "used twice, here")]
-    fn read_line(&mut self) -> Result<Option<Result<u64, (String, Option<u64>)>>, Failure> {
+    fn read_line(&mut self) -> Result<Option<Result<u64, (BadLine, Option<u64>)>>, Failure> {
         let Some((number, line)) = self.lines.next_numbered()? else { return Ok(None) };
         self.line.place = Place { file: 0, line: number };
-        let height = self.format.read(line, &mut self.line);
-        Ok(Some(height.map_err(|reason| (reason, height_of(line)))))
+        let height = match line.trim_ascii_start() {
+            [b'{', ..] => self.format.read(line, &mut self.line),
+            other => Err(no_object(other, &mut *self.format)),
+        };
+        Ok(Some(height.map_err(|bad| (bad, height_of(line)))))
     }
 
     /// The block that begins with the line that was just read.
@@ -252,7 +289,7 @@ impl Blocks {
             };
             let height = match read {
                 Ok(height) => height,
-                Err((reason, height)) => return self.stop(reason, height),
+                Err((bad, height)) => return self.stop(bad, height),
             };
             let line_is_block = self.format.line_is_block();
             match &mut self.open {
@@ -262,7 +299,7 @@ impl Blocks {
                 Some(open) if height <= open.height => {
                     let reason =
                         format!("block {height} does not rise above block {} before it", open.height);
-                    return self.stop(reason, Some(height));
+                    return self.stop(reason.into(), Some(height));
                 }
                 _ => {
                     let next = self.begin(height);
@@ -275,8 +312,8 @@ impl Blocks {
     }
 
     /// Ends at a bad line. The block before it is whole if the line says that it belongs to a later one.
-    fn stop(&mut self, reason: String, height: Option<u64>) -> Result<Option<Block>, Failure> {
-        let failure = self.lines.bad(reason);
+    fn stop(&mut self, bad: BadLine, height: Option<u64>) -> Result<Option<Block>, Failure> {
+        let failure = self.lines.bad(bad);
         let is_whole =
             |open: &Block| self.format.line_is_block() || height.is_some_and(|height| open.height < height);
         let whole = self.open.take().filter(is_whole);
@@ -303,6 +340,28 @@ impl Iterator for Blocks {
         self.done |= next.is_err();
         next.transpose()
     }
+}
+
+/// What is wrong with a line that does not begin like an object, as those of all formats do.
+fn no_object(line: &[u8], format: &mut dyn Format) -> BadLine {
+    let (reason, help) = match line {
+        [b'[', ..] => (
+            "an array begins here, expected an object on each line".to_owned(),
+            "`jq -c '.[]' FILE` writes the objects of an array as lines".to_owned(),
+        ),
+        [0xef, 0xbb, 0xbf, ..] => (
+            "the line begins with a byte order mark, expected a JSON object".to_owned(),
+            r"`sed -i '1s/^\xEF\xBB\xBF//' FILE` removes the mark".to_owned(),
+        ),
+        _ => {
+            let reason = match format.read(line, &mut Changes::default()) {
+                Err(bad) => bad.reason,
+                Ok(_) => "expected an object".to_owned(),
+            };
+            (reason, format!("a line of this format looks like {}", format.example()))
+        }
+    };
+    BadLine { reason, help: Some(help) }
 }
 
 /// The height that a line claims at its very beginning, even where the rest of the line is broken.

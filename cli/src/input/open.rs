@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::BadLine;
 use crate::exit::Failure;
 
 /// The longest line that is read: a mainnet block's traces take a few megabytes.
@@ -79,8 +80,9 @@ impl Lines {
     }
 
     /// An error about the line that was read last.
-    pub(crate) fn bad(&self, reason: impl Into<String>) -> Failure {
-        Failure::Input { file: self.file.clone(), line: self.line, reason: reason.into() }
+    pub(crate) fn bad(&self, bad: impl Into<BadLine>) -> Failure {
+        let BadLine { reason, help } = bad.into();
+        Failure::Input { file: self.file.clone(), line: self.line, reason, help }
     }
 
     /// Whether the next line can be had without waiting for whoever writes it.
@@ -145,7 +147,10 @@ impl Lines {
     /// Tells damage of a compressed stream, which is bad input, from a refusal of the system.
     fn unreadable(&self, source: io::Error) -> Failure {
         if self.compressed && source.raw_os_error().is_none() {
-            return self.bad(format!("the compressed data ends or breaks here: {source}"));
+            return self.bad(BadLine {
+                reason: format!("the compressed data ends or breaks here: {source}"),
+                help: Some("get the file again, whole, and give the same command again".to_owned()),
+            });
         }
         Failure::File { operation: "read", path: PathBuf::from(&self.file), source }
     }

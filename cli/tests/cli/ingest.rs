@@ -85,7 +85,7 @@ fn input_may_be_compressed_and_in_parts() {
 fn create_fixes_what_cannot_change() {
     let place = Place::new();
     let (dir, file) = (place.text("a.ice"), place.file("input", forty_blocks()));
-    run(&ingest(&dir, &file, "jsonl", &[]), b"").fails(7, "no archive at");
+    run(&ingest(&dir, &file, "jsonl", &[]), b"").fails(2, "no archive at");
     run(&ingest(&dir, &file, "jsonl", &["--blocks-per-step", "8"]), b"").fails(2, "need --create");
     let create = ["--create", "--blocks-per-step", "8", "--reorg-window", "4", "--domain", "kv"];
     run(&ingest(&dir, &file, "jsonl", &create), b"").ok();

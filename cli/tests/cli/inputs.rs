@@ -84,7 +84,8 @@ fn a_block_that_differs_is_named_wherever_it_lies() {
         let gap = place.file("gap.jsonl", line(1, "k", Some("v1")) + "{\"block\":41}\n{\"block\":43}\n");
         ingest(&dir, &[&gap], "jsonl", &[]).ok();
         let filled = place.file("filled.jsonl", "{\"block\":42}\n");
-        ingest(&dir, &[&filled], "jsonl", &[]).fails(2, "no block of this height");
+        ingest(&dir, &[&filled], "jsonl", &[])
+            .fails(2, "block 42 lies below the head (43) and cannot be inserted");
         icecore(&["prune", &dir, "--before", "10"]).ok();
         let pruned = ingest(&dir, &[&file], "jsonl", &[]).ok();
         assert!(pruned.err.contains("9 blocks below the first"), "{}", pruned.err);

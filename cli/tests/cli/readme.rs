@@ -53,7 +53,7 @@ fn without_times(printed: &str) -> String {
 const CARGO: &str = r#"
 cargo() {
     case "$*" in
-        "install --path "*) grep -q '^name = "icecore' "$ROOT/$3/Cargo.toml" && test -e "$ROOT/$3/src/main.rs" -o -e "$ROOT/$3/src/bin" ;;
+        "install --locked --path "*) grep -q '^name = "icecore' "$ROOT/$4/Cargo.toml" && test -e "$ROOT/$4/src/main.rs" ;;
         "add icecore --path ../icecore/"*)
             mkdir package && cd package && "$CARGO" init --quiet --vcs none --name newcomer &&
                 "$CARGO" add --quiet --offline icecore --path "$ROOT/${4#../icecore/}" && cd .. ;;

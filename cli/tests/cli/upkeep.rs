@@ -225,13 +225,69 @@ fn a_lost_accessor_costs_readers_time_and_is_mended_by_writers() {
         std::fs::remove_file(path).unwrap();
         let name = path.file_name().unwrap().to_str().unwrap();
         assert_eq!(all_answers(&dir), before, "without {name}");
-        assert!(
-            icecore(&["ls", &dir]).ok().out.contains(&format!("damage: missing file {}", path.display()))
-        );
-        assert!(icecore(&["stats", &dir]).ok().out.contains(name));
+        let listed = icecore(&["ls", &dir]).fails(4, "`icecore reindex DIR --rebuild`");
+        assert!(listed.out.contains(&format!("damage: missing file {}", path.display())), "{}", listed.out);
+        assert!(icecore(&["stats", &dir]).fails(4, "1 problem").out.contains(name));
         icecore(&["verify", &dir]).fails(4, "1 problem");
         let mended = icecore(&["reindex", &dir]).ok();
         assert!(mended.err.contains("built again"), "{}", mended.err);
         assert_eq!(all_answers(&dir), before);
+    }
+}
+
+#[test]
+fn a_read_that_met_a_bad_accessor_says_so_once() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    icecore(&["merge", &dir]).ok();
+    let found = icecore(&["get", &dir, "k", "--at", "17", "--json"]).ok().json();
+    for kind in ["bt", "kvei"] {
+        let name = &format!("{}.{kind}", found["source"].as_str().unwrap());
+        let path = std::path::Path::new(&dir).join(name);
+        let bytes = std::fs::read(&path).unwrap();
+        let mut flipped = bytes.clone();
+        flipped.iter_mut().for_each(|byte| *byte ^= 0x55);
+        std::fs::remove_file(&path).unwrap();
+        for damage in [None, Some(&flipped[..]), Some(&bytes[..bytes.len() / 2])] {
+            if let Some(damaged) = damage {
+                std::fs::write(&path, damaged).unwrap();
+            }
+            for (args, answer) in [
+                (&["get", &dir, "k", "--at", "17"][..], "v17\n"),
+                (&["get", &dir, "k", "--at", "17", "--quiet"], "v17\n"),
+            ] {
+                let run = icecore(args).ok();
+                assert_eq!(run.out, answer);
+                assert_eq!(run.err.matches("warning").count(), 1, "{kind} {}: {}", damage.is_some(), run.err);
+                assert!(
+                    run.err.contains(name) && run.err.contains("`icecore reindex DIR --rebuild`"),
+                    "{}",
+                    run.err
+                );
+            }
+            let requests = "{\"get\":{\"key\":\"k\",\"at\":17}}\n".repeat(5);
+            let many = icecore_reading(&["query", &dir], requests.as_bytes()).ok();
+            assert_eq!(many.err.matches("warning").count(), 1, "{}", many.err);
+            let json = icecore(&["get", &dir, "k", "--at", "17", "--json"]).ok().err;
+            let said: Value = serde_json::from_str(&json).unwrap();
+            assert!(said["warning"].as_str().unwrap().contains(name), "{json}");
+        }
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(icecore(&["get", &dir, "k", "--at", "17"]).ok().err, "");
+    }
+}
+
+#[test]
+fn a_damaged_segment_is_to_be_restored_first() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    icecore(&["merge", &dir]).ok();
+    let (path, _) =
+        files_of(&dir).into_iter().rfind(|(path, _)| path.extension().is_some_and(|e| e == "kv")).unwrap();
+    std::fs::remove_file(path).unwrap();
+    for args in [&["verify", &dir][..], &["ls", &dir]] {
+        let told = icecore(args).fails(4, "  help: ").err;
+        let help = told.split("  help: ").nth(1).unwrap();
+        assert!(help.starts_with("restore a damaged .kv, log or MANIFEST from a checkpoint"), "{told}");
     }
 }

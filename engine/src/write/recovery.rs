@@ -80,8 +80,12 @@ pub(crate) fn open_for_writing(
     options: OpenOptions,
 ) -> Result<Writer, Error> {
     options.check()?;
-    if storage.list(path)?.is_none() {
+    let Some(names) = storage.list(path)? else {
         return Err(Error::NotAnArchive { path: path.to_owned() });
+    };
+    // What is no archive gets no file of ours, and taking the lock would make one.
+    if !names.iter().any(|name| name == layout::MANIFEST) {
+        Manifest::load(&*storage, path)?;
     }
     let lock = storage.lock(path)?;
     let mut manifest = Manifest::load(&*storage, path)?;

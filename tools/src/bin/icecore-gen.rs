@@ -14,7 +14,7 @@ use icecore_tools::workload::{jsonl, repeat};
     version,
     after_help = "Examples:\n  \
         icecore-gen blocks --shape text | icecore ingest text.ice - --format jsonl --create\n  \
-        icecore-gen blocks | icecore ingest a.ice - --format jsonl --create --domain accounts code storage\n  \
+        icecore-gen blocks | icecore ingest a.ice - --format jsonl --create --domain accounts,code,storage\n  \
         icecore-gen storage -n 5000000 --serialised | sha256sum\n  \
         icecore-gen repeat --times 50 < eth.jsonl | icecore ingest eth.ice - --format eth-changes --create"
 )]

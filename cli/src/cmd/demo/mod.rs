@@ -1,4 +1,4 @@
-//! `icecore demo`: the main job, once through, on blocks that it makes up. Everything that it shows is also checked.
+//! `icecore demo`: the main job, once through, on generated blocks. Everything that it shows is also checked.
 
 mod chain;
 mod speed;
@@ -31,14 +31,14 @@ const SHOWN_MAX: usize = 6;
 /// The heights at which the followed account is read: old, middle, newest.
 const HEIGHTS: [u64; 3] = [17, 2048, BLOCKS];
 
-/// Show the whole of it on blocks made up here: ingest, segments, reads, a proof, a merge, a reindex, speed.
+/// Run a demonstration on generated blocks: ingest, segments, reads, a proof, a merge, a reindex, speed.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   icecore demo
   icecore demo --dir demo.ice && icecore ls demo.ice")]
 pub(crate) struct Args {
-    /// Make the archive here and keep it; a directory for the time being where it is left out
+    /// Make the archive here and keep it [default: a temporary directory]
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Tell the figures as JSON, and nothing else

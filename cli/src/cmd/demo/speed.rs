@@ -31,8 +31,12 @@ pub(crate) fn show(stage: &mut Stage, dir: &Path, questions: &[Question]) -> Res
     stage.tell(format_args!("open for reading   {opened:.1?}"))?;
     match faults {
         Some(faults) if dropped && 0 < faults => {
-            let text = "waited for the disk, the others share their pages";
-            stage.tell(format_args!("first, files cold  {} {faults} {text}", shares(&cold)))?;
+            let text = "waited for the disk, the others found their pages in memory by then";
+            stage.tell(format_args!(
+                "first, files cold  {} {faults} of {} {text}",
+                shares(&cold),
+                cold.len()
+            ))?;
         }
         _ => stage
             .tell(format_args!("first              {} (the page cache did not let go)", shares(&cold)))?,

@@ -1,5 +1,7 @@
 //! `icecore ingest`: one thread reads and parses, this one commits.
 
+mod tally;
+
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -8,22 +10,21 @@ use std::time::Instant;
 
 use icecore::{
     Archive, BlockWriter, Comparison, Difference, Domain, Durability, Error, Maintenance, MergeOptions,
-    OpenOptions, ReindexRule, Root, Scan, View, Written,
+    OpenOptions, ReindexRule, Scan, View, Written,
 };
 use indicatif::ProgressBar;
-use serde_json::json;
 
+use self::tally::{Tally, summarise, tell_empty, tell_unknown};
 use super::create::{Declared, Every, Shape, names};
 use super::tell_repairs;
-use crate::encoding::{Encoding, Face, brief, hex};
-use crate::exit::{Exit, Failure, Outcome};
+use crate::encoding::{Encoding, Face, brief};
+use crate::exit::{Failure, Outcome};
 use crate::input::{
     Block, EthChanges, FormatName, GethDiff, Inputs, Jsonl, LIMITS, Meter, NewFormat, STORAGE,
 };
 use crate::keys::{ETHEREUM_DOMAINS, KeyShape};
-use crate::notes::note;
 use crate::number;
-use crate::print::{Out, count, plural};
+use crate::print::count;
 use crate::progress::{self, Bars};
 
 /// Blocks that are parsed ahead of the one being committed.
@@ -47,8 +48,9 @@ pub(crate) struct Args {
     /// Make the archive where there is none yet
     #[arg(long, short)]
     create: bool,
-    /// With --create: the domains [default: kv for jsonl; balance, nonce, code and storage for the Ethereum formats]
-    #[arg(long = "domain", short, value_name = "NAME[:BYTES]", requires = "create", num_args = 1..)]
+    /// With --create: the domains, with commas or one a flag [default: kv for jsonl; balance, nonce, code and storage for the
+    /// Ethereum formats]
+    #[arg(long = "domain", short, value_name = "NAME[:BYTES]", requires = "create", value_delimiter = ',')]
     domains: Vec<Declared>,
     #[command(flatten)]
     shape: Shape,
@@ -73,11 +75,13 @@ pub(crate) struct Args {
 static HELP: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
     format!(
         "\
-Formats, a JSON object a line, blocks rising; plain, zstd or gzip:
+Formats, a JSON object a line; blocks never go down, and the lines of one
+block stand together. Plain, zstd or gzip:
   jsonl
     {{\"block\":1,\"domain\":\"kv\",\"key\":\"...\",\"value\":\"...\"|null}}
     null deletes. 0x means hex, else UTF-8; --encoding text takes every string
-    literally. \"domain\" may be left out where the archive has one. A line
+    literally. Of two changes of one key in one block the last counts.
+    \"domain\" may be left out where the archive has one. A line
     with \"block\" alone is an empty block.
   eth-changes
     {{\"block\":1,\"address\":\"0x..\",\"field\":\"balance\",\"value\":\"0x..\"|null}}
@@ -135,19 +139,6 @@ impl FromStr for Sync {
     }
 }
 
-/// What was done so far.
-#[derive(Default)]
-struct Tally {
-    blocks: u64,
-    changes: u64,
-    skipped: u64,
-    /// Of these, blocks of which the archive may have more.
-    contained: u64,
-    /// Of these, blocks that pruning took.
-    pruned: u64,
-    root: Option<Root>,
-}
-
 pub(crate) fn run(args: Args) -> Outcome {
     check(&args)?;
     let present = open_present(&args)?;
@@ -156,8 +147,18 @@ pub(crate) fn run(args: Args) -> Outcome {
     check_domains(&domains, args.format)?;
     let head = present.as_ref().and_then(|archive| archive.reader().head());
     let stopped = |failure| Failure::Stopped { cause: Box::new(failure), head };
-    // Before an archive is made: a mistyped name must not leave an empty one.
-    let (inputs, meter) = open_inputs(&args, &domains).map_err(stopped)?;
+    let started = Instant::now();
+    let (inputs, meter) = open_inputs(&args, &domains, present.is_none()).map_err(stopped)?;
+    let mut blocks = parse_ahead(inputs).into_iter().peekable();
+    // Before an archive is made: input that is refused at its first block must not leave an empty one.
+    if present.is_none()
+        && let Some(Err(failure)) = blocks.next_if(Result::is_err)
+    {
+        return Err(stopped(failure));
+    }
+    if blocks.peek().is_none() {
+        tell_empty(&args.files);
+    }
     let archive = present.map_or_else(|| create(&args, domains), Ok)?;
     archive.set_progress_listener(Arc::new(Bars::new()));
     tell_repairs(&archive);
@@ -166,9 +167,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         FormatName::EthChanges | FormatName::GethDiff => ETHEREUM_DOMAINS.map(str::to_owned).to_vec(),
     };
     let bar = progress::input(size_of(&args.files));
-    let started = Instant::now();
     let mut tally = Tally::default();
-    let blocks = parse_ahead(inputs);
     let shown = Shown { bar: &bar, meter: &meter, started };
     let ingested = commit_all(&archive, &names, blocks, &mut tally, &shown);
     bar.finish_and_clear();
@@ -189,10 +188,10 @@ pub(crate) fn run(args: Args) -> Outcome {
 }
 
 /// Opens the inputs and reads their first lines.
-fn open_inputs(args: &Args, domains: &[Domain]) -> Result<(Inputs, Meter), Failure> {
+fn open_inputs(args: &Args, domains: &[Domain], is_new: bool) -> Result<(Inputs, Meter), Failure> {
     let (shapes, encoding, first_block) = (KeyShape::all(domains), args.encoding, args.first_block);
     let new_format: NewFormat = match args.format {
-        FormatName::Jsonl => Box::new(move || Box::new(Jsonl::new(shapes.clone(), encoding))),
+        FormatName::Jsonl => Box::new(move || Box::new(Jsonl::new(shapes.clone(), encoding).is_new(is_new))),
         FormatName::EthChanges => Box::new(|| Box::new(EthChanges)),
         FormatName::GethDiff => Box::new(move || Box::new(GethDiff::new(first_block))),
     };
@@ -271,9 +270,13 @@ fn create(args: &Args, domains: Vec<Domain>) -> Result<Archive, Failure> {
 /// What was fixed at creation cannot be asked for differently later.
 fn check_shape(archive: &Archive, args: &Args) -> Result<(), Failure> {
     let reader = archive.reader();
+    let way_out = match reader.head() {
+        Some(_) => String::new(),
+        None => format!("; it has no block yet: remove {} and start again", args.dir.display()),
+    };
     let differs = |option: &str, asked: String, there: String| {
         Err(Failure::usage(format!(
-            "{option} {asked}: the archive was created with {there}, which cannot be changed"
+            "{option} {asked}: the archive was created with {there}, which cannot be changed{way_out}"
         )))
     };
     match args.shape.blocks_per_step {
@@ -349,7 +352,7 @@ impl Shown<'_> {
 fn commit_all(
     archive: &Archive,
     names: &[String],
-    blocks: Receiver<Result<Block, Failure>>,
+    blocks: impl Iterator<Item = Result<Block, Failure>>,
     tally: &mut Tally,
     shown: &Shown,
 ) -> Result<(), Failure> {
@@ -362,6 +365,7 @@ fn commit_all(
             tally.root = Some(draft(archive, names, &block)?.commit()?);
             tally.blocks += 1;
             tally.changes += block.changes.len() as u64;
+            tally.overwritten += block.changes.overwritten();
         }
         shown.update(block.height, tally);
     }
@@ -370,15 +374,20 @@ fn commit_all(
 
 /// Passes over a block that is in the archive, where it is the same.
 fn pass_over(archive: &Archive, names: &[String], block: &Block, tally: &mut Tally) -> Result<(), Failure> {
-    let conflict = |reason| Err(Failure::Conflict { block: block.height, reason });
+    let height = block.height;
+    let conflict = |reason| Err(Failure::Conflict { block: height, reason });
     match draft(archive, names, block)?.compare()? {
         Comparison::Same => {}
         Comparison::Contained => tally.contained += 1,
         Comparison::Pruned => tally.pruned += 1,
         Comparison::NoBlock | Comparison::NotCommitted => {
-            return conflict("the archive has no block of this height, but later ones".to_owned());
+            let head = archive.reader().head().unwrap_or_default();
+            return conflict(format!("block {height} lies below the head ({head}) and cannot be inserted"));
         }
-        Comparison::Different(difference) => return conflict(told(names, block, &difference)),
+        Comparison::Different(difference) => {
+            let told = told(names, block, &difference);
+            return conflict(format!("block {height} is in the archive already and differs: {told}"));
+        }
     }
     tally.skipped += 1;
     Ok(())
@@ -396,23 +405,6 @@ fn told(names: &[String], block: &Block, difference: &Difference) -> String {
     let place = block.place_of(domain.unwrap_or(usize::MAX), &difference.key);
     let (given, held) = (written(&difference.given), written(&difference.held));
     format!("key {key} of {}: {given} in {place}, {held} in the archive", difference.domain)
-}
-
-/// Says what was passed over without being compared in full.
-fn tell_unknown(tally: &Tally) {
-    if tally.contained > 0 {
-        let blocks = plural(tally.contained, "block");
-        note(format_args!(
-            "of {blocks} all changes are in the archive, but whether it has others there is not known: they were written \
-             by an earlier version, or pruning dropped some"
-        ));
-    }
-    if tally.pruned > 0 {
-        let blocks = plural(tally.pruned, "block");
-        note(format_args!(
-            "{blocks} below the first that the archive keeps were passed over and not compared"
-        ));
-    }
 }
 
 /// Finishes what the archive does beside the ingest, so that what it leaves does not hang on how fast either was.
@@ -450,41 +442,6 @@ fn state_before(archive: &Archive, height: u64) -> Result<Option<View>, Error> {
         (Some((first, head)), Some(before)) if first <= before => archive.at(before.min(head)).map(Some),
         _ => Ok(None),
     }
-}
-
-fn summarise(tally: &Tally, head: Option<u64>, root: Option<Root>, seconds: f64, as_json: bool) -> Outcome {
-    let rate = tally.changes as f64 / seconds.max(1e-9);
-    let root = root.map(|root| hex(&root.0));
-    let mut out = Out::new();
-    if as_json {
-        out.json(&json!({
-            "blocks": tally.blocks,
-            "changes": tally.changes,
-            "blocks_skipped": tally.skipped,
-            "blocks_not_compared": tally.contained + tally.pruned,
-            "head": head,
-            "root": root,
-            "seconds": seconds,
-            "changes_per_second": rate,
-        }))?;
-    } else {
-        let skipped = match tally.skipped {
-            0 => String::new(),
-            skipped => format!("; {} passed over, the same are in already", plural(skipped, "block")),
-        };
-        out.summary(format_args!(
-            "{}, {} in {seconds:.2} s ({} changes/s){skipped}",
-            plural(tally.blocks, "block"),
-            plural(tally.changes, "change"),
-            count(rate as u64)
-        ))?;
-        match (head, root) {
-            (Some(head), Some(root)) => out.summary(format_args!("head {head}, root {root}"))?,
-            _ => out.summary("the archive has no block yet")?,
-        }
-    }
-    out.flush()?;
-    Ok(Exit::Done)
 }
 
 #[cfg(test)]
