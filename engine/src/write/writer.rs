@@ -176,9 +176,7 @@ impl Writer {
     pub(crate) fn set_progress_listener(&self, listener: Arc<dyn ProgressListener>) {
         self.state.lock().listener = listener;
     }
-}
 
-impl Writer {
     /// Buffers for the changes of a block.
     pub(crate) fn take_buffers(&self) -> BlockChanges {
         std::mem::take(&mut *self.spare_buffers.lock())

@@ -84,7 +84,7 @@ impl<D: AsRef<[u8]>> ExistenceFilter<D> {
         }
         let summary = FilterSummary { file, bits, keys, shards, top_bytes: 4 * shards };
         let (checks, usual) = (PageChecks::new(shards), PageChecks::new(shards));
-        Ok(Self { salt, boundaries, checks, usual, summary, data })
+        Ok(Self { data, salt, boundaries, checks, usual, summary })
     }
 
     /// Whether the segment may have the key. `false` is certain.

@@ -135,7 +135,7 @@ pub(crate) fn commit_all(
     let (memory_before, processor_before) = (resident(), process_cpu_time());
     blocks.iter().try_for_each(|block| commit(&archive, names, block))?;
     archive.emit()?;
-    let processor = process_cpu_time() - processor_before;
+    let processor = process_cpu_time().saturating_sub(processor_before);
     let memory = resident().saturating_sub(memory_before);
     archive.close()?;
     let count = blocks.iter().map(|block| block.changes.len()).sum::<usize>() as f64;
