@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use icecore::{ErrorKind, Reader, View};
+use icecore::{ErrorKind, ReadOptions, Reader, View};
 
 use crate::encoding::{Encoding, Face, may_be_hex};
 use crate::exit::Failure;
@@ -38,10 +38,18 @@ impl Question {
     /// # Errors
     /// The archive cannot be opened, or the domain is not clear.
     pub(crate) fn open(&self) -> Result<Asked, Failure> {
-        let asked = Asked::open(&self.dir, self.encoding)?;
+        let asked = Asked::open(&self.dir, self.encoding, ONE_READ)?;
         asked.domain(self.domain.as_deref())?;
         Ok(asked)
     }
+}
+
+/// A command that reads a little and ends reads no index or filter beforehand.
+pub(crate) const ONE_READ: Option<u64> = Some(0);
+
+/// Opens an archive for such a command.
+pub(crate) fn open_for_one_read(dir: &Path) -> Result<Reader, Failure> {
+    Ok(Reader::open_with(dir, ReadOptions::new().resident_budget(0))?)
 }
 
 /// An archive that is asked.
@@ -59,8 +67,10 @@ impl Asked {
     ///
     /// # Errors
     /// It cannot be opened.
-    pub(crate) fn open(dir: &Path, encoding: Encoding) -> Result<Self, Failure> {
-        let reader = Reader::open(dir)?;
+    pub(crate) fn open(dir: &Path, encoding: Encoding, resident: Option<u64>) -> Result<Self, Failure> {
+        let options = ReadOptions::new();
+        let options = resident.map_or(options, |bytes| options.resident_budget(bytes));
+        let reader = Reader::open_with(dir, options)?;
         let only_domain = match reader.domains() {
             [one] => Some(one.name.clone()),
             _ => None,

@@ -188,6 +188,7 @@ pub use options::{DensityRule, Durability, LogDamage, Maintenance, OpenOptions, 
 pub use progress::ProgressListener;
 pub use read::entries::{Entries, Entry};
 pub use read::history::{Change, History};
+pub use read::resident::default_resident_budget;
 pub use read::scan_range::Scan;
 pub use reader::Reader;
 pub use segment::info::SegmentInfo;

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use icecore::Reader;
 use serde_json::json;
 
+use crate::ask::open_for_one_read;
 use crate::exit::{Exit, Outcome};
 use crate::print::{Out, bytes, plural};
 use crate::progress::Bars;
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let made = Reader::open(&args.dir)?.checkpoint(&args.copy, &Bars::new())?;
+    let made = open_for_one_read(&args.dir)?.checkpoint(&args.copy, &Bars::new())?;
     let mut out = Out::new();
     if args.json {
         out.json(&json!({

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::ask::Asked;
+use crate::ask::{Asked, ONE_READ};
 use crate::encoding::{Encoding, RULE};
 use crate::exit::{Exit, Outcome};
 use crate::number::{HEIGHT_FORMS, Height};
@@ -41,7 +41,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let asked = Asked::open(&args.dir, args.encoding)?;
+    let asked = Asked::open(&args.dir, args.encoding, ONE_READ)?;
     let domain = asked.domain(args.domain.as_deref())?;
     let key = asked.key(domain, &args.key)?;
     let face = asked.face();

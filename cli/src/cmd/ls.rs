@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use icecore::{Encoding, Reader, SegmentInfo};
+use icecore::{Encoding, SegmentInfo};
 use serde_json::json;
 
+use crate::ask::open_for_one_read;
 use crate::encoding::printable;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::print::{Out, bytes, count, plural, table};
@@ -34,7 +35,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let reader = Reader::open(&args.dir)?;
+    let reader = open_for_one_read(&args.dir)?;
     let mut segments = reader.segments();
     if let Some(domain) = &args.domain {
         segments.retain(|segment| segment.domain == *domain);

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use icecore::{MergeOptions, Reader};
+use icecore::MergeOptions;
 use serde_json::json;
 
 use super::{open_for_upkeep, plan};
+use crate::ask::open_for_one_read;
 use crate::exit::{Exit, Outcome};
 use crate::print::{Out, plural};
 use crate::progress::Bars;
@@ -38,7 +39,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     let options =
         MergeOptions::new().domain(args.domain.as_deref()).span_max(args.max_span.unwrap_or(u64::MAX));
     if args.dry_run {
-        let plan = Reader::open(&args.dir)?.plan_merge(&options)?;
+        let plan = open_for_one_read(&args.dir)?.plan_merge(&options)?;
         let mut out = Out::new();
         if args.json {
             let merges = plan::as_json(&plan.merges, plan.free_space);

@@ -117,7 +117,8 @@ impl Command {
 
 /// Opens an archive for a command that changes files and adds no block: no thread works beside it.
 fn open_for_upkeep(dir: &Path) -> Result<Archive, Failure> {
-    let archive = Archive::open(dir, OpenOptions::new().maintenance(Maintenance::EmitOnly))?;
+    let archive =
+        Archive::open(dir, OpenOptions::new().maintenance(Maintenance::EmitOnly).resident_budget(0))?;
     tell_repairs(&archive);
     Ok(archive)
 }

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use icecore::Reader;
 use serde_json::json;
 
 use super::{open_for_upkeep, plan};
+use crate::ask::open_for_one_read;
 use crate::exit::{Exit, Outcome};
 use crate::number::Height;
 use crate::print::{Out, bytes, plural};
@@ -46,7 +46,7 @@ pub(crate) struct Args {
 }
 
 fn dry_run(args: &Args) -> Outcome {
-    let reader = Reader::open(&args.dir)?;
+    let reader = open_for_one_read(&args.dir)?;
     let plan = reader.plan_prune(args.before.resolve(&reader)?)?;
     let mut out = Out::new();
     if args.json {

@@ -17,7 +17,7 @@ use crate::encoding::{Encoding, RULE};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::input::Lines;
 use crate::json::{self, Text};
-use crate::number::{HEIGHT_FORMS, Height};
+use crate::number::{ByteSize, HEIGHT_FORMS, Height};
 use crate::print::Out;
 
 /// Answer many questions, one JSON request and one JSON answer a line, in order.
@@ -58,6 +58,9 @@ pub(crate) struct Args {
     /// How keys and values are written
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     encoding: Encoding,
+    /// Read indexes and filters beforehand, in the background, where all of them fit this [default: an eighth of the memory]
+    #[arg(long, value_name = "BYTES")]
+    resident_budget: Option<ByteSize>,
     /// Answers are always JSON; taken so that every command takes it
     #[arg(long, hide = true)]
     json: bool,
@@ -157,7 +160,7 @@ impl From<icecore::Error> for Refusal {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    let asked = Asked::open(&args.dir, args.encoding)?;
+    let asked = Asked::open(&args.dir, args.encoding, args.resident_budget.map(|size| size.0))?;
     let mut lines = Lines::of(vec![args.file]);
     let mut out = Out::new();
     let mut broken = None;

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use icecore::{Archive, LogDamage, LogDrop, Maintenance, OpenOptions, Reader};
+use icecore::{Archive, LogDamage, LogDrop, Maintenance, OpenOptions};
 use serde_json::{Value, json};
 
 use super::tell_repairs;
+use crate::ask::open_for_one_read;
 use crate::exit::{Exit, Outcome};
 use crate::print::{Out, plural};
 
@@ -70,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let archive;
     let planned;
     let drop = if args.dry_run {
-        planned = Reader::open(&args.dir)?.plan_log_drop()?;
+        planned = open_for_one_read(&args.dir)?.plan_log_drop()?;
         planned.as_ref()
     } else {
         let options = OpenOptions::new().maintenance(Maintenance::EmitOnly).log_damage(LogDamage::DropAfter);

@@ -6,6 +6,7 @@ use icecore::{Density, DensityRule, Reader, ReindexPlan, ReindexRule};
 use serde_json::json;
 
 use super::open_for_upkeep;
+use crate::ask::open_for_one_read;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::number::ByteSize;
 use crate::print::{Out, bytes, count, plural, table};
@@ -79,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let rule = args.rule.chosen()?;
     let domain = args.domain.as_deref();
     let (plans, segments) = if args.dry_run {
-        let reader = Reader::open(&args.dir)?;
+        let reader = open_for_one_read(&args.dir)?;
         (reader.plan_reindex(rule, domain)?, segments(&reader, domain))
     } else {
         let archive = open_for_upkeep(&args.dir)?;

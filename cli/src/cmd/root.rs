@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use icecore::Reader;
 use serde_json::json;
 
+use crate::ask::open_for_one_read;
 use crate::ask::warn_of_slow_reads;
 use crate::encoding::hex;
 use crate::exit::{Exit, Outcome};
@@ -29,7 +29,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let reader = Reader::open(&args.dir)?;
+    let reader = open_for_one_read(&args.dir)?;
     let view = match args.at {
         Some(at) => reader.at(at.resolve(&reader)?)?,
         None => reader.latest()?,

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use icecore::Reader;
+use icecore::default_resident_budget;
 use serde_json::json;
 
 use super::ls::damage_in;
 use super::reindex::{rule_as_json, rule_name};
+use crate::ask::open_for_one_read;
 use crate::encoding::printable;
 use crate::exit::Outcome;
 use crate::print::{Out, bytes, count, plural, table};
@@ -29,10 +30,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let reader = Reader::open(&args.dir)?;
+    let reader = open_for_one_read(&args.dir)?;
     let stats = reader.stats();
     let domains: Vec<_> = reader.domains().iter().map(|domain| domain.name.as_str()).collect();
     let mut out = Out::new();
+    // Of a process that keeps the archive open, where nobody set another: this one reads nothing.
+    let resident_budget = default_resident_budget();
+    let accessors = stats.bt_bytes + stats.kvei_bytes;
     if args.json {
         out.json(&json!({
             "domains": domains,
@@ -46,6 +50,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             "kv_bytes": stats.kv_bytes,
             "bt_bytes": stats.bt_bytes,
             "kvei_bytes": stats.kvei_bytes,
+            "resident_budget": resident_budget,
             "node_bytes": stats.node_bytes,
             "log_bytes": stats.log_bytes,
             "density": stats.rule.map(rule_as_json),
@@ -66,6 +71,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
             0 => String::new(),
             entries => format!("{:.2} B an entry", size as f64 / entries as f64),
         };
+        let fits = accessors <= resident_budget;
+        let read_at_opening = if fits { accessors } else { 0 };
+        let of_budget = bytes(resident_budget);
+        let resident = if fits {
+            format!(".bt and .kvei; the budget is {of_budget}")
+        } else {
+            format!(".bt and .kvei are {}, the budget is {of_budget}", bytes(accessors))
+        };
         let known = |text: Option<String>| text.unwrap_or_else(|| "unknown".to_owned());
         let rows = [
             ["domains".to_owned(), domains.join(", "), String::new()],
@@ -74,6 +87,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             [".kv".to_owned(), bytes(stats.kv_bytes), per_entry(stats.kv_bytes)],
             [".bt".to_owned(), bytes(stats.bt_bytes), per_entry(stats.bt_bytes)],
             [".kvei".to_owned(), bytes(stats.kvei_bytes), per_entry(stats.kvei_bytes)],
+            ["read at opening".to_owned(), bytes(read_at_opening), resident],
             ["snapshots".to_owned(), bytes(stats.node_bytes), snapshots],
             ["log".to_owned(), known(stats.log_bytes.map(bytes)), String::new()],
             ["in memory".to_owned(), bytes(stats.memory_bytes), plural(stats.steps_in_memory, "step")],

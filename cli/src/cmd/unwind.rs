@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use icecore::{Reader, UnwindPlan};
+use icecore::UnwindPlan;
 use serde_json::json;
 
 use super::{open_for_upkeep, plan};
+use crate::ask::open_for_one_read;
 use crate::encoding::hex;
 use crate::exit::{Exit, Outcome};
 use crate::number::Height;
@@ -36,7 +37,7 @@ pub(crate) struct Args {
 }
 
 fn dry_run(args: &Args) -> Outcome {
-    let reader = Reader::open(&args.dir)?;
+    let reader = open_for_one_read(&args.dir)?;
     let plan = reader.plan_unwind(args.to.resolve(&reader)?)?;
     let mut out = Out::new();
     if args.json {

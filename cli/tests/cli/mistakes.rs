@@ -126,7 +126,7 @@ fn hex_that_is_none_is_told_as_it_was_written() {
     let place = Place::new();
     let dir = archive(&place, 4, &forty_blocks());
     let proof = place.file("proof.json", icecore(&["prove", &dir, "k"]).ok().out);
-    icecore(&["verify-proof", &proof, "--root", "hello"]).fails(2, "\"hello\" is not hex");
+    icecore(&["verify-proof", &proof, "--root", "hello"]).fails(2, "a root is 64 hex digits");
     icecore(&["get", &dir, "0xzz"]).fails(2, "\"0xzz\" is not hex");
     icecore(&["get", &dir, "0xabc"]).fails(2, "\"0xabc\" has an odd number of hex digits");
 }

@@ -17,8 +17,9 @@ use crate::storage::{Mapping, physical_memory};
 /// The share of the memory that accessors may take by default.
 const MEMORY_SHARE: u64 = 8;
 
-/// The budget where nobody said.
-pub(crate) fn default_budget() -> u64 {
+/// The budget of [`ReadOptions::resident_budget`](crate::ReadOptions::resident_budget) where none is set: an eighth of the memory that
+/// this process may use, in bytes; 0 where the system does not tell how much that is.
+pub fn default_resident_budget() -> u64 {
     physical_memory().map_or(0, |memory| memory / MEMORY_SHARE)
 }
 

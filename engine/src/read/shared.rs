@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::options::ReadOptions;
 use crate::read::follow::Follower;
 use crate::read::read_state::ReadState;
-use crate::read::resident::{ResidentLoad, default_budget};
+use crate::read::resident::{ResidentLoad, default_resident_budget};
 use crate::stats::{Counters, Failures};
 use crate::storage::Storage;
 use crate::storage::directory::Directory;
@@ -64,7 +64,7 @@ impl Shared {
 
     /// Has the accessors read in the background, if all of them fit the budget.
     pub(crate) fn load_accessors(&self, options: ReadOptions) {
-        let budget = options.resident_budget.unwrap_or_else(default_budget);
+        let budget = options.resident_budget.unwrap_or_else(default_resident_budget);
         self.resident_budget.store(budget, Ordering::Relaxed);
         if let Some(load) = ResidentLoad::start(&self.read_state(), budget) {
             let _ = self.resident.set(load);

@@ -243,6 +243,7 @@ fn open_present(args: &Args) -> Result<Option<Archive>, Failure> {
 fn options(args: &Args) -> OpenOptions {
     let threads = std::thread::available_parallelism();
     OpenOptions::new()
+        .resident_budget(0)
         .durability(args.sync.0)
         .maintenance(if args.no_merge { Maintenance::EmitOnly } else { Maintenance::Background })
         .parallelism(threads.map_or(icecore::Parallelism::Off, icecore::Parallelism::Threads))
