@@ -5,7 +5,7 @@
 //! the `.kv`. A segment without the key costs its filter page.
 //!
 //! Nobody waits twice where waiting once will do: the filters of several segments are prefetched together, from the disk when this
-//! process never read their pages and from memory otherwise; so are filter and leaf of a segment that is alone, from the disk.
+//! process never read their pages and from memory otherwise; so are filter and leaf of a segment that is alone.
 //!
 //! An accessor only speeds a lookup up. Where one is missing or damaged the answer comes from the `.kv` alone, by a binary
 //! search of its pages, and the statistics say so. A `.kv` that is missing or damaged fails the lookups that need it.
@@ -143,13 +143,9 @@ impl LiveSegment {
         Some(Probe { filter, plan: filter.plan(hash) })
     }
 
-    /// Fetches filter and leaf together where the filter's page was never read: both are most likely on the disk, and waiting for
-    /// one after the other would take twice as long. A filter that is in memory answers before a leaf is worth fetching.
+    /// Prefetches filter and leaf together: waiting for one after the other, for the disk or for memory, would take twice as long.
     #[inline]
     fn fetch_filter_and_leaf(&self, probe: &Probe<'_>, key: &[u8], at: BlockNumber) -> Option<LeafNumber> {
-        if probe.filter.is_read(&probe.plan) {
-            return None;
-        }
         probe.prefetch();
         let index = self.bt.get().ok()?.view();
         let leaf = index.leaf(key, at);
