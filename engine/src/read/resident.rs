@@ -75,15 +75,16 @@ impl Drop for ResidentLoad {
 impl Progress {
     fn read(&self, mapping: &Mapping) {
         let mut offset = 0;
+        mapping.will_need(0..CHUNK as u64);
         for chunk in mapping.as_ref().chunks(CHUNK) {
             if self.is_stopped.load(Ordering::Relaxed) {
                 return;
             }
             // The next chunk comes from the disk while the pages of this one are mapped.
-            let until = offset + 2 * CHUNK as u64;
-            mapping.will_need(offset..until);
+            let next = offset + chunk.len() as u64;
+            mapping.will_need(next..next + CHUNK as u64);
             chunk.iter().step_by(PAGE_SIZE).for_each(|byte| _ = black_box(*byte));
-            offset += chunk.len() as u64;
+            offset = next;
             self.loaded.fetch_add(chunk.len() as u64, Ordering::Relaxed);
         }
     }

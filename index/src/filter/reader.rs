@@ -121,7 +121,7 @@ impl<D: AsRef<[u8]>> ExistenceFilter<D> {
 
     /// Whether the page that a probe looks at first was read since the file was opened, so that it is most likely in memory.
     #[inline]
-    pub fn is_read(&self, plan: &ProbePlan) -> bool {
+    fn is_read(&self, plan: &ProbePlan) -> bool {
         plan.is_usual || self.checks.is_checked(u64::from(plan.shards.0))
     }
 
