@@ -30,7 +30,7 @@
 //! | create or open an archive for writing | [`Archive`], with [`Options`] and [`OpenOptions`] |
 //! | write a block | [`Archive::begin`], [`BlockWriter`] |
 //! | replace blocks, when the chain reorganises | [`Archive::unwind`]; its readers: [`Reader::wait`] |
-//! | read at a block | [`Archive::at`], which gives a [`View`]: [`get`](View::get), [`multi_get`](View::multi_get), [`scan`](View::scan), [`history`](View::history) |
+//! | read at a block | [`Archive::at`], which gives a [`View`]: [`get`](View::get), [`multi_get`](View::multi_get), [`scan`](View::scan), [`history`](View::history), [`change_blocks`](View::change_blocks), [`last_change`](View::last_change) |
 //! | read a page at a time | [`Scan::after`], [`Scan::limit`] |
 //! | read from other threads | a clone of [`Archive::reader`], or a [`View`]: both are `Send` and `Sync` |
 //! | read beside the writer of another process | [`Reader::open`], [`Reader::refresh`], [`Reader::wait`] |
@@ -186,6 +186,7 @@ pub use maintain::verify::{LogTailReport, VerifyMode, VerifyReport, verify, veri
 pub use merkle::leaves::{ProofCost, ProofSource};
 pub use options::{DensityRule, Durability, LogDamage, Maintenance, OpenOptions, Options, ReadOptions};
 pub use progress::ProgressListener;
+pub use read::change_blocks::ChangeBlocks;
 pub use read::entries::{Entries, Entry};
 pub use read::history::{Change, History};
 pub use read::resident::default_resident_budget;

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::handle::{AsDomain, id_for_keys, id_of, known_keys};
 use crate::merkle::leaves::ProofCost;
 use crate::merkle::prove::prove;
+use crate::read::change_blocks::ChangeBlocks;
 use crate::read::entries::Entries;
 use crate::read::get::Origin;
 use crate::read::history::{Change, History};
@@ -161,6 +162,53 @@ impl View {
         Ok(History::new(shared, version, domain, key, Some(self.at)))
     }
 
+    /// The blocks at or below this height that wrote or deleted a key, newest first, as an iterator. Values are not read, and any
+    /// height is a place to begin: the blocks of a key that changes often are found by index, not passed over.
+    ///
+    /// ```
+    /// # use icecore::{Archive, Options};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let archive = Archive::create(dir.path().join("a.ice"), Options::new().domain("accounts"))?;
+    /// for height in [3, 5, 8] {
+    ///     let mut block = archive.begin(height)?;
+    ///     block.put("accounts", b"alice", b"100")?;
+    ///     block.commit()?;
+    /// }
+    /// let mut blocks = Vec::new();
+    /// archive.at(7)?.change_blocks("accounts", b"alice")?.read_to_end(&mut blocks)?;
+    /// assert_eq!(blocks, [5, 3]);
+    /// # Ok::<(), icecore::Error>(())
+    /// ```
+    ///
+    /// # Cost
+    /// That of [`ChangeBlocks`], as far as it is consumed.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDomain`]; [`Error::KeyLength`]. Damage is an item of the iterator.
+    pub fn change_blocks<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<ChangeBlocks, Error> {
+        let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
+        let (shared, version) = (Arc::clone(&self.shared), Arc::clone(&self.version));
+        Ok(ChangeBlocks::new(shared, version, domain, key, self.at))
+    }
+
+    /// The newest block at or below this height that wrote or deleted a key; `None` when none did. Its value is not read. *Was the key
+    /// changed at block n?* is `archive.at(n)?.last_change(domain, key)? == Some(n)`.
+    ///
+    /// # Cost
+    /// That of [`View::get`], less what a large value takes.
+    ///
+    /// # Errors
+    /// Those of [`View::get`].
+    pub fn last_change<D: AsDomain + ?Sized>(
+        &self,
+        domain: &D,
+        key: &[u8],
+    ) -> Result<Option<BlockNumber>, Error> {
+        let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
+        let found = self.version.newest_change(domain, key, self.at, self.shared.counters.mine())?;
+        Ok(found.map(|written| written.block))
+    }
+
     /// The root of this state, as it was recorded when the block was committed.
     ///
     /// # Cost
@@ -231,4 +279,5 @@ const _: fn() = || {
     shareable::<View>();
     shareable::<Entries>();
     shareable::<History>();
+    shareable::<ChangeBlocks>();
 };

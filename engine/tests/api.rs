@@ -140,6 +140,44 @@ fn history_is_read_as_far_as_it_is_wanted() {
 }
 
 #[test]
+fn blocks_that_changed_a_key_are_listed_without_their_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::new().domain("kv").blocks_per_step(16 << 10).reorg_window(8);
+    let archive = Archive::create_with(dir.path().join("a.ice"), options, inline()).unwrap();
+    // Every seventh block changes the key, to values outside their pages for the first few of them.
+    let large = vec![7; 200_000];
+    for height in 1..=40_000_u64 {
+        let mut block = archive.begin(height).unwrap();
+        if height % 7 == 0 {
+            block.put("kv", b"key", if height < 100 { &large } else { b"v" }).unwrap();
+        }
+        block.commit().unwrap();
+    }
+    let all: Vec<u64> = (1..=40_000).filter(|height| height % 7 == 0).rev().collect();
+    for height in [1, 6, 7, 8, 97, 98, 99, 16_383, 16_384, 16_385, 20_000, 39_999, 40_000] {
+        let view = archive.at(height).unwrap();
+        let expected: Vec<u64> = all.iter().copied().filter(|block| *block <= height).collect();
+        let mut blocks = Vec::new();
+        let mut listed = view.change_blocks("kv", b"key").unwrap();
+        let first = listed.next().transpose().unwrap();
+        assert_eq!(first, expected.first().copied());
+        let len = listed.read_to_end(&mut blocks).unwrap();
+        assert_eq!((len, &blocks[..]), (blocks.len(), expected.get(1..).unwrap_or_default()));
+        assert!(listed.next().is_none(), "they were all given");
+        assert_eq!(view.last_change("kv", b"key").unwrap(), first);
+        assert_eq!(view.last_change("kv", b"other").unwrap(), None);
+    }
+    // From the middle of a segment on, its pages before are skipped by the index.
+    archive.merge(&icecore::MergeOptions::default(), &()).unwrap();
+    let pages = || archive.reader().stats().reads.pages_searched;
+    let before = pages();
+    assert_eq!(archive.at(15_000).unwrap().last_change("kv", b"key").unwrap(), Some(14_994));
+    assert_eq!(archive.at(15_000).unwrap().change_blocks("kv", b"key").unwrap().take(10).count(), 10);
+    assert!(pages() - before <= 3, "{} pages", pages() - before);
+    assert!(matches!(archive.at(9).unwrap().last_change("none", b"key"), Err(Error::UnknownDomain { .. })));
+}
+
+#[test]
 fn keys_of_several_domains_are_answered_in_their_order() {
     let dir = tempfile::tempdir().unwrap();
     let archive = filled(&dir, 700, 1500);

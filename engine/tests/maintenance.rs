@@ -133,7 +133,11 @@ fn history_ends_where_reading_ends() {
         let blocks = |key: &str| -> Vec<u64> {
             let found: Result<Vec<Change>, _> = archive.history("kv", key.as_bytes()).unwrap().collect();
             let found = found.unwrap();
-            found.iter().map(|change| change.block).collect()
+            let found: Vec<u64> = found.iter().map(|change| change.block).collect();
+            let view = archive.reader().latest().unwrap();
+            let listed: Result<Vec<u64>, _> = view.change_blocks("kv", key.as_bytes()).unwrap().collect();
+            assert_eq!(listed.unwrap(), found);
+            found
         };
         assert_eq!(blocks("a"), (15..=30).rev().collect::<Vec<_>>());
         assert_eq!(blocks("once"), [4], "what the lowest block sees");

@@ -60,9 +60,15 @@ impl Page<'_> {
         }
     }
 
+    /// The cells of the blocks, newest first in a page of one key, and the bytes of each.
+    #[inline]
+    pub(crate) fn block_cells(&self) -> (&[u8], usize) {
+        (&self.body[self.blocks_at()..self.shape.table_at()], self.shape.form.block_width.into())
+    }
+
     /// The block of an entry.
     #[inline]
-    fn block_of(&self, ordinal: usize) -> BlockNumber {
+    pub(crate) fn block_of(&self, ordinal: usize) -> BlockNumber {
         let width = u32::from(self.shape.form.block_width);
         if width == 0 {
             return self.shape.base;

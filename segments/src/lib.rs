@@ -60,6 +60,7 @@ pub mod span;
 pub mod step;
 mod summary;
 mod verify;
+mod versions;
 mod walk;
 
 pub use builder::SegmentBuilder;

@@ -232,6 +232,14 @@ impl KeyTable {
         visible.map(|version| self.found(version)).collect()
     }
 
+    /// Appends the blocks of the versions of `key` at or below `at`, newest first.
+    pub(super) fn change_blocks(&self, key: &[u8], at: BlockNumber, blocks: &mut Vec<BlockNumber>) {
+        let end = self.blocks_up_to(at);
+        let versions = self.find(key).into_iter().flat_map(|number| self.lists(number));
+        let visible = versions.flat_map(|list| list[..visible(list, end)].iter().rev());
+        blocks.extend(visible.map(|version| self.blocks[version.block as usize]));
+    }
+
     /// How many of the blocks are at or below `at`: a version is when its block is among them.
     pub(super) fn blocks_up_to(&self, at: BlockNumber) -> u32 {
         // Most reads are at the head.

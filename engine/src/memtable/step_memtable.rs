@@ -100,6 +100,20 @@ impl StepMemtable {
         domain.keys.read().history(key, at)
     }
 
+    /// Appends the blocks at or below `at` that changed `key`, newest first.
+    pub(crate) fn change_blocks(
+        &self,
+        domain: DomainId,
+        key: &[u8],
+        at: BlockNumber,
+        blocks: &mut Vec<BlockNumber>,
+    ) {
+        match self.domains.get(domain.index()) {
+            Some(domain) => domain.keys.read().change_blocks(key, at, blocks),
+            None => blocks.extend(self.nodes.history(key, at).into_iter().map(|(block, _)| block)),
+        }
+    }
+
     /// Up to `limit` keys inside `bounds` that have a version at or below `at`, each with the newest such version, in
     /// the direction given.
     ///

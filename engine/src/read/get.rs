@@ -29,7 +29,7 @@ use crate::storage::Mapping;
 
 thread_local! {
     // Decoding a page needs a buffer; one per thread, so that a lookup allocates nothing but its answer.
-    static PAGE: RefCell<PageBuf> = RefCell::default();
+    pub(super) static PAGE: RefCell<PageBuf> = RefCell::default();
 }
 
 /// Segments whose filters are asked for at once. A memory serves about 40 lines at a time, and a filter takes four.

@@ -3,6 +3,7 @@
 //! [`get`] is the ladder; `multi_get`, `scan` and `history` are its variations over many keys, a range, all versions.
 //! [`resident`] has accessors read at opening. [`follow`] brings the state of another process's archive up to date.
 
+pub(crate) mod change_blocks;
 pub(crate) mod entries;
 pub(crate) mod follow;
 pub(crate) mod get;

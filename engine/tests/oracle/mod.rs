@@ -196,6 +196,25 @@ impl Oracle {
         let moved = |(block, value): &(u64, Option<Vec<u8>>)| ((*block).max(first), value.clone());
         let all_moved: Vec<_> = expected.iter().map(moved).collect();
         assert!(found == expected || found == all_moved, "{domain} {key:?}: {found:?} for {expected:?}");
+        self.read_change_blocks(reader, domain, key)
+    }
+
+    /// The blocks without values are those of the history, at every height; the newest is what a lookup finds.
+    fn read_change_blocks(&self, reader: &Reader, domain: usize, key: &[u8]) -> Result<(), Error> {
+        for at in self.heights(3) {
+            let view = reader.at(at)?;
+            let expected: Vec<u64> = view
+                .history(DOMAINS[domain], key)?
+                .map(|change| change.map(|change| change.block))
+                .collect::<Result<_, _>>()?;
+            let blocks = view.change_blocks(DOMAINS[domain], key)?.collect::<Result<Vec<_>, _>>()?;
+            assert_eq!(blocks, expected, "{domain} {key:?} at {at}");
+            let mut blocks = Vec::new();
+            assert_eq!(view.change_blocks(DOMAINS[domain], key)?.read_to_end(&mut blocks)?, expected.len());
+            assert_eq!(blocks, expected, "{domain} {key:?} at {at}");
+            let found = view.lookup(DOMAINS[domain], key)?.map(|found| found.change.block);
+            assert_eq!(view.last_change(DOMAINS[domain], key)?, found, "{domain} {key:?} at {at}");
+        }
         Ok(())
     }
 }
