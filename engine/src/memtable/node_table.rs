@@ -41,6 +41,11 @@ impl NodeTable {
         }
     }
 
+    /// Whether nothing was added.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.read().is_empty()
+    }
+
     /// The newest version of `key` at or below `at`.
     pub(crate) fn get(&self, key: &[u8], at: BlockNumber) -> Option<Found> {
         self.settled().iter().rev().find_map(|run| newest(versions_of(run, key), at)).map(NodeVersion::found)

@@ -218,15 +218,24 @@ pub(crate) fn add_block<'t>(
     table
 }
 
-/// Tables without the blocks above `to`, and unless told otherwise without their nodes. Tables are copied, never changed:
-/// readers may hold them.
+/// Tables without the blocks above `to`, and unless told otherwise without their nodes. No table is changed, since readers may hold
+/// it. The last one that stays is copied, because blocks are added to it; those before stay as they are.
 pub(crate) fn unwound(
     tables: &[Arc<StepMemtable>],
     to: BlockNumber,
     with_nodes: bool,
 ) -> Vec<Arc<StepMemtable>> {
-    let unwound = tables.iter().map(|table| Arc::new(table.unwound(to, with_nodes)));
-    unwound.filter(|table| table.last_height().is_some()).collect()
+    let mut kept: Vec<Arc<StepMemtable>> = Vec::new();
+    for table in tables.iter().rev() {
+        // Those before one that stays have blocks below `to` only.
+        let stays_whole = !kept.is_empty() && (with_nodes || table.nodes.is_empty());
+        let table = if stays_whole { Arc::clone(table) } else { Arc::new(table.unwound(to, with_nodes)) };
+        if table.last_height().is_some() {
+            kept.push(table);
+        }
+    }
+    kept.reverse();
+    kept
 }
 
 /// Whether bounds admit no key.
@@ -286,5 +295,33 @@ mod tests {
         assert_eq!(copy.bytes(), 4);
         assert_eq!(table.get(KV, b"a", 9), Some((5, None)), "readers of the old table see it unchanged");
         assert_eq!(table.unwound(2, true).keys(KV).len(), 0);
+    }
+
+    #[test]
+    fn unwinding_copies_one_table_of_many() {
+        let tables: Vec<_> = (0..4)
+            .map(|step| {
+                let table = StepMemtable::empty(Step(step), 2);
+                for height in [10 * step, 10 * step + 5] {
+                    let row = ChangeRef { domain: 0, key: &root_key(height), value: Some(b"row") };
+                    table.add(DomainId::ROOTS, height, &[row]);
+                    table.add(KV, height, &[ChangeRef { domain: KV.0, key: b"a", value: Some(b"1") }]);
+                }
+                Arc::new(table)
+            })
+            .collect();
+        for (to, stays) in [(40, 4), (35, 4), (34, 4), (29, 3), (25, 3), (5, 1)] {
+            let kept = unwound(&tables, to, false);
+            assert_eq!(kept.len(), stays, "{to}");
+            let shared = kept.iter().zip(&tables).filter(|(kept, table)| Arc::ptr_eq(kept, table)).count();
+            assert_eq!(shared, stays - 1, "{to}: blocks are added to the last one");
+            let blocks = |tables: &[Arc<StepMemtable>]| -> Vec<BlockNumber> {
+                let mut blocks = Vec::new();
+                tables.iter().rev().for_each(|table| table.change_blocks(KV, b"a", 99, &mut blocks));
+                blocks
+            };
+            let expected: Vec<_> = blocks(&tables).into_iter().filter(|block| *block <= to).collect();
+            assert_eq!(blocks(&kept), expected, "{to}");
+        }
     }
 }
