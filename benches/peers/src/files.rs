@@ -31,6 +31,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use icecore_tools::machine::{Conditions, load_average};
+use icecore_tools::provenance::Provenance;
 use icecore_tools::workload::SplitMix64;
 use serde::{Deserialize, Serialize};
 
@@ -96,8 +97,8 @@ trait Lookup {
 /// All peers, `cache` bytes for those with a cache of their own.
 fn peers(cache: usize) -> Vec<Box<dyn Peer>> {
     vec![
-        Box::new(icecore::Icecore { accessors: icecore::Accessors::OnDisk }),
         Box::new(icecore::Icecore { accessors: icecore::Accessors::InMemory }),
+        Box::new(icecore::Icecore { accessors: icecore::Accessors::OnDisk }),
         #[cfg(feature = "rocksdb")]
         Box::new(rocksdb::RocksDb { cache, tables: rocksdb::Tables::Pinned }),
         #[cfg(feature = "rocksdb")]
@@ -133,16 +134,44 @@ impl Task {
     }
 }
 
-/// What was measured of one peer.
+/// One figure of the JSON: what belongs to a peer as a whole, or one series of it.
 #[derive(Serialize)]
+struct FlatRow<'r> {
+    peer: &'static str,
+    #[serde(flatten)]
+    part: Part<'r>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum Part<'r> {
+    Store {
+        settings: &'r str,
+        #[serde(flatten)]
+        loaded: &'r Loaded,
+        #[serde(flatten)]
+        cold: &'r Cold,
+        #[serde(flatten)]
+        warm: &'r Warm,
+    },
+    Lookups(&'r Row),
+}
+
+fn flat_rows(reports: &[PeerReport]) -> Vec<FlatRow<'_>> {
+    let mut flat = Vec::new();
+    for PeerReport { name: peer, settings, loaded, cold, warm, rows } in reports {
+        flat.push(FlatRow { peer, part: Part::Store { settings, loaded, cold, warm } });
+        flat.extend(rows.iter().map(|row| FlatRow { peer, part: Part::Lookups(row) }));
+    }
+    flat
+}
+
+/// What was measured of one peer.
 struct PeerReport {
     name: &'static str,
     settings: String,
-    #[serde(flatten)]
     loaded: Loaded,
-    #[serde(flatten)]
     cold: Cold,
-    #[serde(flatten)]
     warm: Warm,
     rows: Vec<Row>,
 }
@@ -167,7 +196,7 @@ const CLOCK: &str = "each lookup timed alone; warm: lowest p50 of 3 passes, the 
 
 /// Measures and prints.
 pub(crate) fn run(args: &FilesArgs) -> Outcome {
-    let load_before = load_average();
+    let (run, load_before) = (Provenance::of_this_run(), load_average());
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = tempfile::Builder::new().prefix("icecore-peers").tempdir_in(&parent)?;
     let cache = args.cache_mib << 20;
@@ -205,7 +234,8 @@ pub(crate) fn run(args: &FilesArgs) -> Outcome {
         load_average: [load_before, load_average()],
     };
     if args.json {
-        return Ok(report::print_json(&conditions, &reports)?);
+        print!("{}", report::study(&run, &conditions, &flat_rows(&reports)));
+        return Ok(());
     }
     table::print(&conditions, &reports);
     Ok(())

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `files` | an archive and four stores: loading blocks, size, lookups at past blocks, cold and warm ([`files`]) |
 //! | `hot` | Merkle trees of a whole state: updates per second with a root after each batch ([`hot`]) |
+//! | `history` | the blocks that changed one key: an archive, and lists of blocks in MDBX as reth keeps them ([`history`]) |
+//! | `structures` | maps in memory: what it costs to commit to what they hold ([`structures`]) |
 //!
 //! Run it in this folder, so that `.cargo/config.toml` lets every peer use all instructions of the processor, which the authors of
 //! RocksDB ask for:
@@ -12,6 +14,8 @@
 //! cd benches/peers
 //! cargo run --release -- files --entries 5000000 --dir /mnt/disk
 //! cargo run --release -- hot --keys-log2 20 --batch-log2 17 --batches 8
+//! cargo run --release -- history
+//! cargo run --release -- structures
 //! ```
 //!
 //! This package is a workspace of its own, so nothing else compiles a rival. It needs a C and a C++ compiler and, for the bindings
@@ -25,8 +29,11 @@
 
 mod child;
 mod files;
+mod history;
 mod hot;
 mod report;
+mod structures;
+mod timing;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -43,7 +50,8 @@ type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
     after_help = "Examples:\n  \
         icecore-peers files --entries 5000000 --dir /mnt/disk\n  \
         icecore-peers files --entries 1000000 --peer icecore --peer mdbx --json\n  \
-        icecore-peers hot --keys-log2 20 --batch-log2 17 --batches 8"
+        icecore-peers hot --keys-log2 20 --batch-log2 17 --batches 8\n  \
+        icecore-peers history --changes 1000000 --group point_query"
 )]
 struct Args {
     #[command(subcommand)]
@@ -56,6 +64,10 @@ enum Command {
     Files(files::FilesArgs),
     /// Merkle trees: updates per second, root per batch included.
     Hot(hot::HotArgs),
+    /// The blocks that changed one key: append, query, list, unwind.
+    History(history::HistoryArgs),
+    /// A map that commits to what it holds, beside maps that do not: get, set, commitment, three blocks.
+    Structures(structures::StructuresArgs),
     /// One phase of one peer, in a process of its own.
     #[command(hide = true)]
     Child(child::ChildArgs),
@@ -65,6 +77,8 @@ fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Files(args) => files::run(&args),
         Command::Hot(args) => hot::run(&args),
+        Command::History(args) => history::run(&args),
+        Command::Structures(args) => structures::run(&args),
         Command::Child(args) => child::run(&args),
     };
     match result {

@@ -5,11 +5,25 @@ use std::io::{self, Write};
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use icecore_tools::machine::Conditions;
+use icecore_tools::provenance::Provenance;
 use serde::Serialize;
 
 /// Prints the report as JSON.
 pub(crate) fn print_json(conditions: &impl Serialize, peers: &impl Serialize) -> io::Result<()> {
     writeln!(io::stdout(), "{:#}", serde_json::json!({ "conditions": conditions, "peers": peers }))
+}
+
+/// A study as JSON: what was run, under which conditions, and one flat row for each figure.
+pub(crate) fn study(run: &Provenance, conditions: &impl Serialize, rows: &impl Serialize) -> String {
+    let Provenance { command, commit, date, .. } = run;
+    let study = serde_json::json!({
+        "command": command,
+        "commit": commit,
+        "date": date,
+        "conditions": conditions,
+        "rows": rows,
+    });
+    format!("{study:#}\n")
 }
 
 /// Prints the machine and what else the figures depend on.

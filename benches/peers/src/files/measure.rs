@@ -14,10 +14,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use icecore_tools::measure::evict::EvictMethod;
 use icecore_tools::measure::baseline::{clock_cost, cold_touches};
-use icecore_tools::measure::histogram::Histogram;
+use icecore_tools::measure::evict::EvictMethod;
 use icecore_tools::measure::faults::process_faults;
+use icecore_tools::measure::histogram::Histogram;
 use icecore_tools::measure::peak::anonymous_resident_bytes;
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +48,9 @@ pub(crate) struct Cold {
     pub(crate) opening: Opening,
     /// One touch of a random 4 KiB page of another file on the same disk, evicted and mapped: p50, in nanoseconds.
     pub(crate) touch_p50_ns: u64,
+    /// The same with an eviction before each touch, as before each lookup of the series `each`: after the pause that an eviction is,
+    /// a disk is slower to answer.
+    pub(crate) touch_each_p50_ns: u64,
 }
 
 /// What belongs to the warm series.
@@ -75,7 +78,11 @@ pub(crate) struct Row {
     /// `past`: a known key at or after its first version; `early`: before it; `unknown`: a key that never was.
     pub(crate) question: String,
     pub(crate) lookups: usize,
+    pub(crate) p10_ns: u64,
+    pub(crate) p25_ns: u64,
     pub(crate) p50_ns: u64,
+    pub(crate) p75_ns: u64,
+    pub(crate) p90_ns: u64,
     pub(crate) p99_ns: u64,
     pub(crate) mean_ns: f64,
     /// Bytes read from the disk per lookup, by all threads of the process.
@@ -106,12 +113,18 @@ pub(crate) fn ask_cold(task: &Task) -> Outcome<(Cold, Vec<Row>)> {
     let workload = Workload::new(task.entries);
     let mut bench = Bench { peer: &*peer, dir: &task.dir, method: EvictMethod::detect(), rows: Vec::new() };
     let touches = cold_touches(&task.reference, bench.method, task.cold_lookups, 1)?;
+    let mut touches_each = Histogram::default();
+    for number in 0..task.each_lookups as u64 {
+        let touch = cold_touches(&task.reference, bench.method, 1, 2 + number)?;
+        touches_each.record(touch.time.quantile(0.5));
+    }
     let opening = bench.cold("past", &workload.past_apart(1, task.cold_lookups))?;
     bench.cold("early", &workload.early(1, task.cold_lookups))?;
     bench.cold("unknown", &workload.unknown(1, task.cold_lookups))?;
     bench.each("past", &workload.past_apart(2, task.each_lookups))?;
     bench.each("unknown", &workload.unknown(2, task.each_lookups))?;
-    Ok((Cold { opening, touch_p50_ns: touches.time.quantile(0.5) }, bench.rows))
+    let touch_each_p50_ns = touches_each.quantile(0.5);
+    Ok((Cold { opening, touch_p50_ns: touches.time.quantile(0.5), touch_each_p50_ns }, bench.rows))
 }
 
 /// Asks the store of a task with everything in memory.
@@ -260,7 +273,11 @@ impl Series {
             phase: phase.to_owned(),
             question: question.to_owned(),
             lookups: summary.count as usize,
+            p10_ns: self.time.quantile(0.1),
+            p25_ns: self.time.quantile(0.25),
             p50_ns: summary.p50,
+            p75_ns: self.time.quantile(0.75),
+            p90_ns: self.time.quantile(0.9),
             p99_ns: summary.p99,
             mean_ns: summary.mean,
             read_bytes: each(self.read_bytes),

@@ -85,10 +85,12 @@ fn rows_of(
 }
 
 fn cold_row(report: &PeerReport, row: &Row) -> Vec<f64> {
+    let (cold, is_each) = (&report.cold, row.phase == "each");
+    let touch_ns = if is_each { cold.touch_each_p50_ns } else { cold.touch_p50_ns };
     vec![
         row.p50_ns as f64 / 1e3,
         row.p99_ns as f64 / 1e3,
-        row.p50_ns as f64 / report.cold.touch_p50_ns.max(1) as f64,
+        row.p50_ns as f64 / touch_ns.max(1) as f64,
         row.read_bytes,
         row.read_calls,
         row.major_faults,

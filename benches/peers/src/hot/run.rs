@@ -99,7 +99,8 @@ impl Run {
             return None;
         };
         let count = changes.len() as u64;
-        self.current = Some(Current { start: Instant::now(), cpu: process_cpu_time(), changes: count, is_load });
+        self.current =
+            Some(Current { start: Instant::now(), cpu: process_cpu_time(), changes: count, is_load });
         Some(changes)
     }
 
