@@ -1,7 +1,7 @@
 //! Writes the columns of a page.
 
 use crate::columns::{KIND_DELETION, KIND_INLINE, KIND_OVERFLOW};
-use crate::page_header::{CODE_DELETION, CODE_OVERFLOW, FIXED_LEN, Form, KINDS, ONE_KEY, WIDE};
+use crate::page_header::{CODE_DELETION, CODE_OVERFLOW, ColumnPlaces, FIXED_LEN, Form, KINDS, ONE_KEY, WIDE};
 
 /// What the columns say of one entry.
 pub(crate) struct Cell {
@@ -14,27 +14,16 @@ pub(crate) struct Cell {
     pub(crate) block: u64,
 }
 
-/// Where the next cell of each column goes.
+/// Writes the columns of a body, entry by entry.
 pub(crate) struct Cells {
     form: Form,
-    prints_at: usize,
-    shared_at: usize,
-    lens_at: usize,
-    suffix_lens_at: usize,
-    kinds_at: usize,
-    blocks_at: usize,
+    next: ColumnPlaces,
 }
 
 impl Cells {
     /// The columns of `count` entries, the first of which begins at `at`.
     pub(crate) fn new(form: Form, count: usize, at: usize) -> Self {
-        let lengths_len = count << u8::from(form.has(WIDE));
-        let shared_at = at + if form.has_prints() { count } else { 0 };
-        let lens_at = shared_at + if form.has(ONE_KEY) { 0 } else { lengths_len };
-        let suffix_lens_at = lens_at + lengths_len;
-        let kinds_at = suffix_lens_at + if form.has(FIXED_LEN) { 0 } else { lengths_len };
-        let blocks_at = kinds_at + if form.has(KINDS) { count } else { 0 };
-        Self { form, prints_at: at, shared_at, lens_at, suffix_lens_at, kinds_at, blocks_at }
+        Self { form, next: ColumnPlaces::new(form, count, at) }
     }
 
     /// Writes the cells of the next entry.
@@ -42,14 +31,14 @@ impl Cells {
     pub(crate) fn put(&mut self, out: &mut [u8], cell: &Cell) {
         let width = 1 + usize::from(self.form.has(WIDE));
         if self.form.has_prints() {
-            put(out, &mut self.prints_at, 1, cell.print.into());
+            put(out, &mut self.next.prints, 1, cell.print.into());
         }
         if !self.form.has(ONE_KEY) {
-            put(out, &mut self.shared_at, width, cell.shared as u64);
+            put(out, &mut self.next.shared, width, cell.shared as u64);
         }
-        put(out, &mut self.lens_at, width, cell.blob_len as u64);
+        put(out, &mut self.next.lens, width, cell.blob_len as u64);
         if !self.form.has(FIXED_LEN) {
-            put(out, &mut self.suffix_lens_at, width, cell.suffix_len as u64);
+            put(out, &mut self.next.suffix_lens, width, cell.suffix_len as u64);
         }
         if self.form.has(KINDS) {
             let kind = match cell.code {
@@ -57,21 +46,22 @@ impl Cells {
                 CODE_OVERFLOW => KIND_OVERFLOW,
                 _ => KIND_INLINE,
             };
-            put(out, &mut self.kinds_at, 1, kind.into());
+            put(out, &mut self.next.kinds, 1, kind.into());
         }
         if self.form.block_width > 0 {
-            put(out, &mut self.blocks_at, self.form.block_width.into(), cell.block);
+            put(out, &mut self.next.blocks, self.form.block_width.into(), cell.block);
         }
     }
 }
 
 #[inline]
-fn put(out: &mut [u8], at: &mut usize, width: usize, value: u64) {
+fn put(out: &mut [u8], at: &mut u16, width: usize, value: u64) {
+    let from = usize::from(*at);
     // Nearly all cells have one byte, which is stored sooner than a copy is called.
     if width == 1 {
-        out[*at] = value as u8;
+        out[from] = value as u8;
     } else {
-        out[*at..*at + width].copy_from_slice(&value.to_le_bytes()[..width]);
+        out[from..from + width].copy_from_slice(&value.to_le_bytes()[..width]);
     }
-    *at += width;
+    *at += width as u16;
 }

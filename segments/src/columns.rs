@@ -9,6 +9,8 @@
 //! asked for at once. An entry is found by its ordinal and decoded alone: its blob by the sum of the lengths before it
 //! in its group, its block by its cell.
 
+use std::ops::Range;
+
 use crate::bytes::{u16_at, word_at};
 use crate::entry::KEY_LEN_MAX;
 use crate::error::{Error, Reason};
@@ -26,33 +28,18 @@ pub(crate) const KIND_DELETION: u8 = 0;
 pub(crate) const KIND_OVERFLOW: u8 = 1;
 pub(crate) const KIND_INLINE: u8 = 2;
 
+/// The last entry of a group.
+pub(crate) struct LastOfGroup {
+    pub(crate) block: BlockNumber,
+    /// The number of entries in the group.
+    pub(crate) entries: u64,
+}
+
 impl Page<'_> {
-    /// Where the lengths shared begin.
-    #[inline]
-    fn shared_at(&self) -> usize {
-        PRINTS_AT + if self.shape.form.has_prints() { self.shape.count() } else { 0 }
-    }
-
-    /// Where the lengths of blobs begin.
-    #[inline]
-    fn lens_at(&self) -> usize {
-        self.shared_at() + if self.shape.form.has(ONE_KEY) { 0 } else { self.lengths_len() }
-    }
-
-    /// The bytes of a column of lengths.
-    #[inline]
-    fn lengths_len(&self) -> usize {
-        self.shape.count() << u8::from(self.shape.form.has(WIDE))
-    }
-
-    #[inline]
-    fn blocks_at(&self) -> usize {
-        self.shape.table_at() - self.shape.count() * usize::from(self.shape.form.block_width)
-    }
-
     /// A cell of the column of lengths that begins at `column`.
     #[inline]
-    fn length(&self, column: usize, ordinal: usize) -> Option<usize> {
+    fn length(&self, column: u16, ordinal: usize) -> Option<usize> {
+        let column = usize::from(column);
         if self.shape.form.has(WIDE) {
             u16_at(self.body, column + 2 * ordinal).map(usize::from)
         } else {
@@ -73,7 +60,7 @@ impl Page<'_> {
         if width == 0 {
             return self.shape.base;
         }
-        let word = word_at(self.body, self.blocks_at() + ordinal * width as usize);
+        let word = word_at(self.body, usize::from(self.shape.columns.blocks) + ordinal * width as usize);
         self.shape.base.wrapping_add(word & (u64::MAX >> (64 - 8 * width)))
     }
 
@@ -89,7 +76,7 @@ impl Page<'_> {
     fn suffix_len(&self, ordinal: usize, shared: usize) -> Option<usize> {
         match self.shape.fixed_rest_len() {
             Some(len) => len.checked_sub(shared),
-            None => self.length(self.lens_at() + self.lengths_len(), ordinal),
+            None => self.length(self.shape.columns.suffix_lens, ordinal),
         }
     }
 
@@ -100,8 +87,8 @@ impl Page<'_> {
             return None;
         }
         let is_one_key = self.shape.form.has(ONE_KEY);
-        let shared = if is_one_key { 0 } else { self.length(self.shared_at(), ordinal)? };
-        let len = self.length(self.lens_at(), ordinal)?;
+        let shared = if is_one_key { 0 } else { self.length(self.shape.columns.shared, ordinal)? };
+        let len = self.length(self.shape.columns.lens, ordinal)?;
         let suffix_len = self.suffix_len(ordinal, shared)?;
         let value_len = len.checked_sub(suffix_len)?;
         let end = at + len;
@@ -127,13 +114,54 @@ impl Page<'_> {
 
     /// What the column of kinds says of a value. `None`: its length belies it.
     fn code(&self, ordinal: usize, value_len: usize) -> Option<u16> {
-        let kind = *self.body.get(self.blocks_at() - self.shape.count() + ordinal)?;
+        let kind = *self.body.get(usize::from(self.shape.columns.kinds) + ordinal)?;
         match (kind, value_len) {
             (KIND_DELETION, 0) => Some(CODE_DELETION),
             (KIND_OVERFLOW, OVERFLOW_REF_LEN) => Some(CODE_OVERFLOW),
             (KIND_INLINE, _) => Some(CODE_INLINE),
             _ => None,
         }
+    }
+
+    /// Makes `key`, which is the first of a group, the last of that group.
+    ///
+    /// Goes back from the end of the group, and only to those entries that hold bytes of that key.
+    pub(crate) fn last_key_of(&self, group: usize, key: &mut Vec<u8>) -> Result<LastOfGroup, Error> {
+        let (first, next) = (self.group_at(group)?, self.group_at(group + 1)?);
+        let end =
+            if group + 1 < self.shape.restarts() { self.bytes_at(group + 1) } else { Some(self.body.len()) };
+        let last = end.and_then(|end| self.put_together(first..next, end, key));
+        last.ok_or_else(|| self.damaged(Reason::Overrun))?;
+        Ok(LastOfGroup { block: self.block_of(next - 1), entries: (next - first) as u64 })
+    }
+
+    /// Puts the key of the last of some entries together, the first of which shares nothing; `at` is where their blobs end.
+    fn put_together(&self, entries: Range<usize>, mut at: usize, key: &mut Vec<u8>) -> Option<()> {
+        let prefix_len = self.shape.prefix_len();
+        // What is still to be found of the key, after the prefix; all of it, to begin with.
+        let mut missing = usize::MAX;
+        for ordinal in entries.rev() {
+            let shared = if self.shape.form.has(ONE_KEY) {
+                0
+            } else {
+                self.length(self.shape.columns.shared, ordinal)?
+            };
+            at = at.checked_sub(self.length(self.shape.columns.lens, ordinal)?)?;
+            if shared >= missing {
+                continue;
+            }
+            let suffix = self.body.get(at..)?.get(..self.suffix_len(ordinal, shared)?)?;
+            if missing == usize::MAX {
+                missing = shared + suffix.len();
+                key.resize(prefix_len + missing, 0);
+            }
+            key[prefix_len + shared..prefix_len + missing].copy_from_slice(suffix.get(..missing - shared)?);
+            missing = shared;
+            if missing == 0 {
+                return Some(());
+            }
+        }
+        None
     }
 
     /// Checks that the blobs lie one after the other, from the first to the end of the body, as the restart table says.

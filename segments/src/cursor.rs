@@ -3,9 +3,11 @@
 use crate::builder::separator;
 use crate::bytes::shared_len;
 use crate::codec::PageBuf;
-use crate::entry::{Entry, EntrySource, KEY_LEN_MAX, Value};
+use crate::columns::LastOfGroup;
+use crate::entry::{Entry, EntrySource, Value};
 use crate::error::{Error, Reason};
-use crate::page::{Page, Shape, Stored};
+use crate::key_buf::KeyBuf;
+use crate::page::{EntryAt, Page, Shape, Stored};
 use crate::segment::{Loaded, Segment, span_misses};
 use crate::span::{PageSpan, Pivot, PivotSink, Separator};
 use crate::step::BlockNumber;
@@ -24,7 +26,7 @@ pub struct Cursor<'s, D> {
     shape: Shape,
     plain: Option<&'s [u8]>,
     walk: Walk,
-    key: Vec<u8>,
+    key: KeyBuf,
     /// The key that a step came from, where that is in another page or after.
     from: Vec<u8>,
     value: Held<'s>,
@@ -37,25 +39,39 @@ enum Place {
     After,
 }
 
-/// The value of the entry that a cursor stands on, as far as it does not borrow from the cursor.
+/// The value of the entry that a cursor stands on: a value in its page, or one that does not borrow from the cursor.
 #[derive(Clone, Copy)]
-enum Held<'s> {
-    InPage,
+pub(crate) enum Held<'s, P = ()> {
+    InPage(P),
     Is(Value<'s>),
 }
+
+/// An entry, taken apart: key, block, value.
+type Parts<'a, 's> = (&'a [u8], BlockNumber, Held<'s, &'a [u8]>);
 
 impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
     /// The entry that the cursor stands on, or `None` before the first and after the last.
     #[inline]
     pub fn entry(&self) -> Option<Entry<'_>> {
+        let (key, block, value) = self.parts()?;
+        let value = match value {
+            Held::Is(value) => value,
+            Held::InPage(bytes) => Value::Inline(bytes),
+        };
+        Some(Entry { key, block, value })
+    }
+
+    /// The same, taken apart.
+    #[inline]
+    pub(crate) fn parts(&self) -> Option<Parts<'_, 's>> {
         if self.place != Place::At {
             return None;
         }
         let value = match self.value {
-            Held::Is(value) => value,
-            Held::InPage => Value::Inline(self.view().value_bytes(&self.walk.entry)),
+            Held::Is(value) => Held::Is(value),
+            Held::InPage(()) => Held::InPage(self.view().value_bytes(&self.walk.entry)),
         };
-        Some(Entry { key: &self.key, block: self.walk.entry.block, value })
+        Some((&self.key, self.walk.entry.block, value))
     }
 
     /// Goes to the first entry. `false`: there is none.
@@ -101,10 +117,10 @@ impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
             None => loaded.shape.restarts() - 1,
         };
         let mut walk = Walk::start(&view, group, &mut self.key)?;
-        while (self.key.as_slice(), at) < (key, walk.entry.block) {
+        while (&*self.key, at) < (key, walk.entry.block) {
             if !walk.next(&view, &mut self.key)? {
                 let found = self.enter_page(page + 1)?;
-                if found && (self.key.as_slice(), at) < (key, self.walk.entry.block) {
+                if found && (&*self.key, at) < (key, self.walk.entry.block) {
                     self.place = Place::After;
                     return Err(span_misses(span));
                 }
@@ -137,6 +153,7 @@ impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
         if found && !is_before((&self.from, block), (&self.key, self.walk.entry.block)) {
             return Err(self.out_of_order());
         }
+        self.walk.shared = shared_len(&self.from, &self.key);
         Ok(found)
     }
 
@@ -166,7 +183,8 @@ impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
 
     /// Keeps the key that the cursor leaves.
     fn depart(&mut self) {
-        self.key.clone_into(&mut self.from);
+        self.from.clear();
+        self.from.extend_from_slice(&self.key);
     }
 
     #[cold]
@@ -184,7 +202,7 @@ impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
             shape: Shape::default(),
             plain: Some(&[]),
             walk: Walk::default(),
-            key: Vec::with_capacity(KEY_LEN_MAX),
+            key: KeyBuf::default(),
             from: Vec::new(),
             value: Held::Is(Value::Deletion),
         }
@@ -221,7 +239,7 @@ impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
     fn arrive(&mut self) -> Result<bool, Error> {
         let view = self.view();
         self.value = match view.value(&self.walk.entry)? {
-            Stored::Inline(_) => Held::InPage,
+            Stored::Inline(_) => Held::InPage(()),
             Stored::Deletion => Held::Is(Value::Deletion),
             Stored::Overflow(reference) => Held::Is(Value::Overflow(self.segment.blob(&reference, &view)?)),
         };
@@ -234,6 +252,11 @@ impl<D: AsRef<[u8]>> EntrySource for Cursor<'_, D> {
     #[inline]
     fn entry(&self) -> Option<Entry<'_>> {
         Cursor::entry(self)
+    }
+
+    #[inline]
+    fn shared(&self) -> usize {
+        self.walk.shared
     }
 
     #[inline]
@@ -250,6 +273,9 @@ impl<D: AsRef<[u8]>> Segment<D> {
 
     /// Offers the pivots that the builder of this segment offered, in the same order: what a reindex reads.
     ///
+    /// # Cost
+    /// Of a group in columns only the first and the last key are put together, the latter from the few entries that hold its bytes.
+    ///
     /// # Errors
     /// [`Error::Corrupt`] for a damaged page, or the sink's own.
     pub fn offer_pivots(&self, sink: &mut impl PivotSink) -> Result<(), Error> {
@@ -261,23 +287,21 @@ impl<D: AsRef<[u8]>> Segment<D> {
             let view = loaded.page(&buf);
             let mut count = 0;
             for group in 0..view.shape.restarts() {
-                let end = view.group_at(group + 1)?;
-                let mut entry = view.restart_entry(group)?;
+                let entry = view.restart_entry(group)?;
                 let shared = keys.restart(view.prefix(), view.suffix(&entry));
                 let separator = match before {
                     Some(before) => separator(&keys.key, shared, before),
                     None => Separator { key: &[], before: None },
                 };
                 sink.pivot(&Pivot { separator, page, restart: group as u16, ordinal })?;
-                let mut in_group = 1;
-                while entry.next() < end {
-                    entry = view.entry_after(&entry)?;
-                    keys.extend(view.shape.prefix_len() + entry.shared(), view.suffix(&entry));
-                    in_group += 1;
-                }
-                before = Some(entry.block);
-                ordinal += in_group;
-                count += in_group;
+                let last = if view.shape.in_columns() {
+                    view.last_key_of(group, &mut keys.key)?
+                } else {
+                    walk_to_last(&view, group, entry, &mut keys)?
+                };
+                before = Some(last.block);
+                ordinal += last.entries;
+                count += last.entries;
             }
             if count != view.shape.count() as u64 {
                 return Err(view.damaged(Reason::Count));
@@ -317,6 +341,23 @@ impl<D: AsRef<[u8]>> Segment<D> {
         }
         Ok(())
     }
+}
+
+/// Makes `keys` that of the last entry of a group of rows, of which `entry` is the first.
+fn walk_to_last(
+    view: &Page<'_>,
+    group: usize,
+    mut entry: EntryAt,
+    keys: &mut KeyPair,
+) -> Result<LastOfGroup, Error> {
+    let end = view.group_at(group + 1)?;
+    let mut entries = 1;
+    while entry.next() < end {
+        entry = view.entry_after(&entry)?;
+        keys.extend(view.shape.prefix_len() + entry.shared(), view.suffix(&entry));
+        entries += 1;
+    }
+    Ok(LastOfGroup { block: entry.block, entries })
 }
 
 /// Whether the first (key, block) sorts strictly before the second.

@@ -69,6 +69,9 @@ pub trait EntrySource {
     /// The entry that the source stands on, or `None` after the last.
     fn entry(&self) -> Option<Entry<'_>>;
 
+    /// How many bytes the key of the entry shares with that of the entry before it, which [`advance`](Self::advance) came from.
+    fn shared(&self) -> usize;
+
     /// Goes to the next entry.
     ///
     /// # Errors

@@ -2,10 +2,15 @@
 //!
 //! A tree of losers: each inner node keeps the input that lost the comparison there, so that after the winner moved
 //! on only its own path is played again, log2(k) comparisons.
+//!
+//! Keys are compared by *codes*: where a key leaves the one that came out last, and with which byte. Whatever is on the path of the
+//! winner lost to it, so its code is about the same key; of two such codes the smaller one is the smaller key's, and the greater
+//! one stays right about the new winner. Only keys of equal codes are looked at, from there on.
+//!
+//! Source: G. Graefe, *Offset-value coding in database query processing*, 2023.
 
-use std::cmp::Ordering;
-
-use crate::entry::{Entry, EntrySource, describe};
+use crate::bytes::shared_len;
+use crate::entry::{Entry, EntrySource, KEY_LEN_MAX, describe};
 use crate::error::Error;
 
 /// Gives the entries of all its sources in one order. Pure: holds nothing of an entry.
@@ -13,6 +18,18 @@ pub struct MergeCursor<S> {
     sources: Vec<S>,
     /// `losers[0]` is the winner of all; node n has the children 2n and 2n + 1, source i the place `sources.len() + i`.
     losers: Vec<usize>,
+    /// The code of each source: about the entry that came out last for the winner, else about what it lost to.
+    codes: Vec<u32>,
+}
+
+/// The code of a source after its last entry: greater than any other.
+const AT_END: u32 = u32::MAX;
+
+/// How a key that shares `shared` bytes with a smaller one, or is the same, goes on after them. What shares more is smaller.
+#[inline]
+fn code(key: &[u8], shared: usize) -> u32 {
+    let next = key.get(shared).map_or(0, |&byte| 1 + u32::from(byte));
+    ((KEY_LEN_MAX - shared) as u32) << 9 | next
 }
 
 impl<S: EntrySource> MergeCursor<S> {
@@ -22,7 +39,10 @@ impl<S: EntrySource> MergeCursor<S> {
     /// [`Error::OutOfOrder`] when two sources stand on the same key and block.
     pub fn new(sources: Vec<S>) -> Result<Self, Error> {
         let count = sources.len();
-        let mut this = Self { sources, losers: vec![0; count] };
+        // Nothing came out yet: each key shares nothing with it.
+        let codes = sources.iter().map(|source| source.entry().map_or(AT_END, |entry| code(entry.key, 0)));
+        let codes = codes.collect();
+        let mut this = Self { sources, losers: vec![0; count], codes };
         let mut winners = vec![0; 2 * count];
         for node in (1..2 * count).rev() {
             if node >= count {
@@ -44,6 +64,12 @@ impl<S: EntrySource> MergeCursor<S> {
         self.sources
     }
 
+    /// The source that the current entry comes from.
+    #[inline]
+    pub(crate) fn winner(&self) -> Option<&S> {
+        self.sources.get(*self.losers.first()?)
+    }
+
     /// The index of the source that the current entry comes from.
     pub fn source(&self) -> Option<usize> {
         self.entry().map(|_| self.losers[0])
@@ -51,25 +77,42 @@ impl<S: EntrySource> MergeCursor<S> {
 
     /// Whether source `left` comes out before source `right`. A source after its end comes last.
     #[inline]
-    fn precedes(&self, left: usize, right: usize) -> Result<bool, Error> {
+    fn precedes(&mut self, left: usize, right: usize) -> Result<bool, Error> {
+        let (a, b) = (self.codes[left], self.codes[right]);
+        if a == b { self.precedes_from(left, right) } else { Ok(a < b) }
+    }
+
+    /// The same for equal codes; the code of the loser is then about the winner.
+    fn precedes_from(&mut self, left: usize, right: usize) -> Result<bool, Error> {
         let (Some(a), Some(b)) = (self.sources[left].entry(), self.sources[right].entry()) else {
-            return Ok(self.sources[left].entry().is_some());
+            return Ok(true);
         };
-        match a.key.cmp(b.key).then(b.block.cmp(&a.block)) {
-            Ordering::Less => Ok(true),
-            Ordering::Greater => Ok(false),
-            Ordering::Equal => {
+        let known = KEY_LEN_MAX - (self.codes[left] >> 9) as usize;
+        let (rest_a, rest_b) = (a.key.get(known..), b.key.get(known..));
+        let shared = known + shared_len(rest_a.unwrap_or_default(), rest_b.unwrap_or_default());
+        let is_left = match (a.key.get(shared), b.key.get(shared)) {
+            (None, None) if a.block == b.block => {
                 let (previous, got) = (describe(a.key, a.block), describe(b.key, b.block));
-                Err(Error::OutOfOrder { previous, got })
+                return Err(Error::OutOfOrder { previous, got });
             }
-        }
+            (None, None) => a.block > b.block,
+            (next_a, next_b) => next_a < next_b,
+        };
+        let (loser, key) = if is_left { (right, b.key) } else { (left, a.key) };
+        self.codes[loser] = code(key, shared);
+        Ok(is_left)
     }
 }
 
 impl<S: EntrySource> EntrySource for MergeCursor<S> {
     #[inline]
     fn entry(&self) -> Option<Entry<'_>> {
-        self.sources.get(*self.losers.first()?)?.entry()
+        self.winner()?.entry()
+    }
+
+    #[inline]
+    fn shared(&self) -> usize {
+        self.losers.first().map_or(0, |&winner| KEY_LEN_MAX - (self.codes[winner] >> 9) as usize)
     }
 
     /// Moves the source of the current entry on.
@@ -80,7 +123,9 @@ impl<S: EntrySource> EntrySource for MergeCursor<S> {
     fn advance(&mut self) -> Result<(), Error> {
         let Some(&first) = self.losers.first() else { return Ok(()) };
         let mut winner = first;
-        self.sources[winner].advance()?;
+        let source = &mut self.sources[winner];
+        source.advance()?;
+        self.codes[winner] = source.entry().map_or(AT_END, |entry| code(entry.key, source.shared()));
         let mut node = (self.sources.len() + winner) >> 1;
         while node > 0 {
             if self.precedes(self.losers[node], winner)? {
@@ -105,6 +150,11 @@ mod tests {
         fn entry(&self) -> Option<Entry<'_>> {
             let (key, block) = self.0.get(self.1)?;
             Some(Entry { key: std::slice::from_ref(key), block: *block, value: Value::Deletion })
+        }
+
+        fn shared(&self) -> usize {
+            let before = self.1.checked_sub(1).map(|before| self.0[before].0);
+            usize::from(before == self.0.get(self.1).map(|entry| entry.0))
         }
 
         fn advance(&mut self) -> Result<(), Error> {

@@ -25,8 +25,8 @@ use crate::entry::KEY_LEN_MAX;
 use crate::error::{Corruption, Error, Part, Reason};
 use crate::overflow::OverflowRef;
 use crate::page_header::{
-    BASE_AT, BODY_HEADER_LEN, CODE_DELETION, CODE_OVERFLOW, COLUMNS, FIXED_LEN, Form, KEY_LEN_AT, ONE_KEY,
-    PAGE_RAW_LEN_MAX, PREFIX_LEN_AT, PageHeader, RESTART_LEN, RESTARTS_AT,
+    BASE_AT, BODY_HEADER_LEN, CODE_DELETION, CODE_OVERFLOW, COLUMNS, ColumnPlaces, FIXED_LEN, Form,
+    KEY_LEN_AT, ONE_KEY, PAGE_RAW_LEN_MAX, PREFIX_LEN_AT, PageHeader, RESTART_LEN, RESTARTS_AT,
 };
 use crate::step::BlockNumber;
 
@@ -38,7 +38,7 @@ pub(crate) enum Stored<'a> {
     Overflow(OverflowRef),
 }
 
-/// What is known of a page once its body was looked at, apart from the body itself. Half a cache line.
+/// What is known of a page once its body was looked at, apart from the body itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shape {
     /// The offset of the page in the file, for errors.
@@ -52,6 +52,8 @@ pub(crate) struct Shape {
     table_at: u16,
     entries_at: u16,
     pub(crate) form: Form,
+    /// Of no meaning in rows.
+    pub(crate) columns: ColumnPlaces,
 }
 
 impl Shape {
@@ -187,6 +189,7 @@ impl<'a> Page<'a> {
                 table_at: table_at as u16,
                 entries_at: entries_at as u16,
                 form,
+                columns: ColumnPlaces::new(form, header.count, BODY_HEADER_LEN),
             };
             let key_len_sound = match (form.has(FIXED_LEN), form.has(ONE_KEY)) {
                 (true, true) => prefix_len == key_len,

@@ -83,6 +83,12 @@ impl Batch {
         &self.arena[slot.start as usize..][..slot.key_len as usize]
     }
 
+    /// The key from its byte `from` on, and the bytes after it.
+    #[inline]
+    fn blob(&self, slot: &Slot, from: usize) -> &[u8] {
+        &self.arena[slot.start as usize + from..][..slot.key_len as usize - from + slot.value_len as usize]
+    }
+
     #[inline]
     pub(crate) fn payload(&self, slot: &Slot) -> Payload<'_> {
         let start = slot.start as usize + slot.key_len as usize;
@@ -181,20 +187,22 @@ impl PageBuilder {
             if self.one_block_count == index && before.block == block {
                 self.one_block_count += 1;
             }
-            self.blocks_len += delta_len(before.block, block);
             shared as usize
         } else {
             (self.prefix_len, self.restarts, self.last_restart) = (key_len, 1, 0);
             (self.fixed_count, self.one_block_count) = (1, 1);
             (self.wide_from, self.kinds_from) = (usize::MAX, usize::MAX);
             (self.min_block, self.max_block) = (block, block);
-            self.blocks_len = delta_len(block, block);
             0
         };
         let suffix_len = key_len - shared;
-        let code_len = if value.code < 0x80 { 1 } else { 2 };
         self.blobs_len += suffix_len + value_len;
-        self.numbers_len += varint_len(shared as u64) + code_len;
+        if self.layout == Layout::Rows {
+            let code_len = if value.code < 0x80 { 1 } else { 2 };
+            self.numbers_len += varint_len(shared as u64) + code_len;
+            self.suffix_lens_len += varint_len(suffix_len as u64);
+            self.blocks_len += delta_len(before.map_or(block, |before| before.block), block);
+        }
         if key_len + value_len > NARROW_MAX {
             self.wide_from = self.wide_from.min(index);
         }
@@ -203,7 +211,6 @@ impl PageBuilder {
             self.kinds_from = self.kinds_from.min(index);
         }
         (self.min_block, self.max_block) = (self.min_block.min(block), self.max_block.max(block));
-        self.suffix_lens_len += varint_len(suffix_len as u64);
         let restart_from = if index == 0 { 0 } else { NEVER };
         self.marks.push(Mark { body_len: 0, prefix_len: 0, restart_from });
         self.consider_restart(index, shared);
@@ -220,7 +227,7 @@ impl PageBuilder {
         std::mem::swap(&mut self.batch, spare);
         self.marks.clear();
         (self.blobs_len, self.repeated_len) = (0, 0);
-        (self.numbers_len, self.suffix_lens_len) = (0, 0);
+        (self.numbers_len, self.suffix_lens_len, self.blocks_len) = (0, 0, 0);
         self.candidate = None;
         for slot in &spare.slots()[count..] {
             self.push(spare.key(slot), slot.shared, slot.block, spare.payload(slot));
@@ -292,10 +299,12 @@ impl PageBuilder {
         let slots = self.batch.slots();
         let (slot, before, base) = (slots[at], slots[at - 1], slots[0].block);
         self.repeated_len += slot.shared as usize;
-        let suffix_len = u64::from(slot.key_len - slot.shared);
-        self.suffix_lens_len += varint_len(u64::from(slot.key_len)) - varint_len(suffix_len);
-        self.blocks_len += delta_len(base, slot.block);
-        self.blocks_len -= delta_len(before.block, slot.block);
+        if self.layout == Layout::Rows {
+            let suffix_len = u64::from(slot.key_len - slot.shared);
+            self.suffix_lens_len += varint_len(u64::from(slot.key_len)) - varint_len(suffix_len);
+            self.blocks_len += delta_len(base, slot.block);
+            self.blocks_len -= delta_len(before.block, slot.block);
+        }
         self.marks[at].restart_from = count as u16;
         self.restarts += 1;
         self.last_restart = at;
@@ -376,7 +385,7 @@ impl PageBuilder {
         let mut cells = Cells::new(body.form, count, body.table_at - body.form.cells_len() * count);
         let (entries_at, mut table_at) = (out.len(), body.table_at);
         for (index, slot) in self.batch.slots()[..count].iter().enumerate() {
-            let (key, value) = (self.batch.key(slot), self.batch.payload(slot));
+            let key = self.batch.key(slot);
             let mut shared = slot.shared as usize;
             if self.is_restart(index, count) {
                 shared = body.prefix_len;
@@ -387,20 +396,19 @@ impl PageBuilder {
                 }
                 table_at += 2;
             }
-            let suffix = &key[shared..];
+            let blob = self.batch.blob(slot, shared);
             cells.put(
                 out,
                 &Cell {
                     print: fingerprint(&key[body.prefix_len..]),
                     shared: shared - body.prefix_len,
-                    suffix_len: suffix.len(),
-                    blob_len: suffix.len() + value.bytes.len(),
-                    code: value.code,
+                    suffix_len: key.len() - shared,
+                    blob_len: blob.len(),
+                    code: slot.code,
                     block: slot.block - body.base,
                 },
             );
-            out.extend_from_slice(suffix);
-            out.extend_from_slice(value.bytes);
+            out.extend_from_slice(blob);
         }
     }
 }

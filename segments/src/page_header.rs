@@ -108,6 +108,38 @@ impl Form {
     }
 }
 
+/// Where each column begins in a body, or where the next cell goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ColumnPlaces {
+    pub(crate) prints: u16,
+    pub(crate) shared: u16,
+    pub(crate) lens: u16,
+    pub(crate) suffix_lens: u16,
+    pub(crate) kinds: u16,
+    pub(crate) blocks: u16,
+}
+
+impl ColumnPlaces {
+    /// Those of `count` entries, the first column at `at`; they end within a body, which 16 bits can address.
+    #[inline]
+    pub(crate) fn new(form: Form, count: usize, at: usize) -> Self {
+        let lengths_len = count << u8::from(form.has(WIDE));
+        let shared_at = at + if form.has_prints() { count } else { 0 };
+        let lens_at = shared_at + if form.has(ONE_KEY) { 0 } else { lengths_len };
+        let suffix_lens_at = lens_at + lengths_len;
+        let kinds_at = suffix_lens_at + if form.has(FIXED_LEN) { 0 } else { lengths_len };
+        let blocks_at = kinds_at + if form.has(KINDS) { count } else { 0 };
+        Self {
+            prints: at as u16,
+            shared: shared_at as u16,
+            lens: lens_at as u16,
+            suffix_lens: suffix_lens_at as u16,
+            kinds: kinds_at as u16,
+            blocks: blocks_at as u16,
+        }
+    }
+}
+
 /// The fixed front of a data page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageHeader {

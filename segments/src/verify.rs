@@ -3,9 +3,9 @@
 use crate::bytes::u16_at;
 use crate::checksum::is_sealed;
 use crate::codec::PageBuf;
-use crate::entry::KEY_LEN_MAX;
 use crate::error::{Corruption, Error, Part, Reason};
 use crate::frame::{Frame, Kind, PAGE_SIZE};
+use crate::key_buf::KeyBuf;
 use crate::overflow::VALUE_INLINE_MAX;
 use crate::page::{Page, Stored, damaged};
 use crate::page_header::{PAGE_HEADER_LEN, STORED_LEN_AT};
@@ -19,7 +19,7 @@ struct Pass {
     tally: SegmentSummary,
     /// The entry before, or `None` at the beginning.
     before: Option<(Vec<u8>, BlockNumber)>,
-    key: Vec<u8>,
+    key: KeyBuf,
 }
 
 impl<D: AsRef<[u8]>> Segment<D> {
@@ -45,7 +45,7 @@ impl<D: AsRef<[u8]>> Segment<D> {
     pub fn verify_with_progress(&self, on_progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
         let data = self.data().as_ref();
         let frame = Frame::parse(data, Kind::Segment)?;
-        let mut pass = Pass { tally: self.empty_tally(), before: None, key: Vec::new() };
+        let mut pass = Pass { tally: self.empty_tally(), before: None, key: KeyBuf::default() };
         let mut buf = PageBuf::default();
         for page in 0..self.summary().pages {
             let number = self.runs().file_page(page);
@@ -114,25 +114,23 @@ impl<D: AsRef<[u8]>> Segment<D> {
 
     fn verify_entry(&self, page: &Page<'_>, walk: &Walk, pass: &mut Pass) -> Result<(), Error> {
         let (key, block) = (&pass.key, walk.entry.block);
-        if key.len() > KEY_LEN_MAX {
-            return Err(page.damaged(Reason::Length));
-        }
         if page.shape.in_columns() {
             page.check_print(walk.entry.next(), key)?;
         }
         let tally = &mut pass.tally;
         let is_new = match &mut pass.before {
             None => {
-                tally.first_key.clone_from(key);
-                pass.before = Some((key.clone(), block));
+                tally.first_key = key.to_vec();
+                pass.before = Some((key.to_vec(), block));
                 true
             }
             Some((last_key, last_block)) => {
-                let is_new = last_key != key;
-                if *last_key > *key || (!is_new && *last_block <= block) {
+                let is_new = **last_key != **key;
+                if **last_key > **key || (!is_new && *last_block <= block) {
                     return Err(page.damaged(Reason::Order));
                 }
-                last_key.clone_from(key);
+                last_key.clear();
+                last_key.extend_from_slice(key);
                 *last_block = block;
                 is_new
             }

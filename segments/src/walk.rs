@@ -2,10 +2,9 @@
 //!
 //! It goes on strictly in the order of a segment, or ends in [`Reason::Order`]: whoever walks gets somewhere.
 
-use std::cmp::Ordering;
-
-use crate::entry::KEY_LEN_MAX;
+use crate::bytes::shared_len;
 use crate::error::{Error, Reason};
+use crate::key_buf::KeyBuf;
 use crate::page::{EntryAt, Page};
 use crate::step::BlockNumber;
 
@@ -16,6 +15,8 @@ pub(crate) struct Walk {
     pub(crate) entry: EntryAt,
     /// The group that it is in.
     pub(crate) group: usize,
+    /// How many bytes its key shares with that of the entry that the walk came from; 0 where it came from none.
+    pub(crate) shared: usize,
     /// Its position.
     at: usize,
     /// The positions where its group begins and ends.
@@ -26,9 +27,8 @@ pub(crate) struct Walk {
 impl Walk {
     /// Goes to the first entry of a group and puts its key into `key`.
     #[inline]
-    pub(crate) fn start(page: &Page<'_>, group: usize, key: &mut Vec<u8>) -> Result<Self, Error> {
-        key.clear();
-        key.extend_from_slice(page.prefix());
+    pub(crate) fn start(page: &Page<'_>, group: usize, key: &mut KeyBuf) -> Result<Self, Error> {
+        key.set(page.prefix());
         Self::enter(page, group, key, None)
     }
 
@@ -37,7 +37,7 @@ impl Walk {
     fn enter(
         page: &Page<'_>,
         group: usize,
-        key: &mut Vec<u8>,
+        key: &mut KeyBuf,
         before: Option<BlockNumber>,
     ) -> Result<Self, Error> {
         let at = page.group_at(group)?;
@@ -46,13 +46,14 @@ impl Walk {
         if at >= group_end || entry.next() > group_end {
             return Err(page.damaged(Reason::Overrun));
         }
-        extend(page, &entry, key, page.shape.prefix_len(), before)?;
-        Ok(Self { entry, group, at, group_at: at, group_end })
+        let shared = extend(page, &entry, key, page.shape.prefix_len(), before)?;
+        let shared = if before.is_some() { shared } else { 0 };
+        Ok(Self { entry, group, shared, at, group_at: at, group_end })
     }
 
     /// Goes to the next entry. `false`: there is none, and nothing changed.
     #[inline]
-    pub(crate) fn next(&mut self, page: &Page<'_>, key: &mut Vec<u8>) -> Result<bool, Error> {
+    pub(crate) fn next(&mut self, page: &Page<'_>, key: &mut KeyBuf) -> Result<bool, Error> {
         if self.entry.next() >= self.group_end {
             if self.group + 1 >= page.shape.restarts() {
                 return Ok(false);
@@ -65,7 +66,7 @@ impl Walk {
         if keep > key.len() || entry.next() > self.group_end {
             return Err(page.damaged(Reason::Overrun));
         }
-        extend(page, &entry, key, keep, Some(self.entry.block))?;
+        self.shared = extend(page, &entry, key, keep, Some(self.entry.block))?;
         self.at = self.entry.next();
         self.entry = entry;
         Ok(true)
@@ -74,7 +75,7 @@ impl Walk {
     /// Goes to the entry before. `false`: there is none, and nothing changed.
     ///
     /// Walks the group again from its restart.
-    pub(crate) fn prev(&mut self, page: &Page<'_>, key: &mut Vec<u8>) -> Result<bool, Error> {
+    pub(crate) fn prev(&mut self, page: &Page<'_>, key: &mut KeyBuf) -> Result<bool, Error> {
         let (group, until) = match (self.is_restart(), self.group.checked_sub(1)) {
             (false, _) => (self.group, self.at),
             (true, Some(group)) => (group, self.group_at),
@@ -90,7 +91,7 @@ impl Walk {
     }
 
     /// Goes to the last entry of the page.
-    pub(crate) fn last(page: &Page<'_>, key: &mut Vec<u8>) -> Result<Self, Error> {
+    pub(crate) fn last(page: &Page<'_>, key: &mut KeyBuf) -> Result<Self, Error> {
         let mut this = Self::start(page, page.shape.restarts() - 1, key)?;
         while this.next(page, key)? {}
         Ok(this)
@@ -102,27 +103,29 @@ impl Walk {
     }
 }
 
-/// Makes `key` that of `entry`, which shares its first `keep` bytes, and compares the two: `before` is the block of the one before.
+/// Makes `key` that of `entry`, which shares its first `keep` bytes at least, compares the two, and returns how many bytes they share:
+/// `before` is the block of the one before.
 #[inline]
 fn extend(
     page: &Page<'_>,
     entry: &EntryAt,
-    key: &mut Vec<u8>,
+    key: &mut KeyBuf,
     keep: usize,
     before: Option<BlockNumber>,
-) -> Result<(), Error> {
-    let suffix = page.suffix(entry);
+) -> Result<usize, Error> {
+    let (suffix, old) = (page.suffix(entry), &key[keep..]);
+    let more = shared_len(suffix, old);
     if let Some(before) = before {
-        match suffix.cmp(&key[keep..]) {
-            Ordering::Greater => {}
-            Ordering::Equal if entry.block < before => {}
-            Ordering::Equal | Ordering::Less => return Err(page.damaged(Reason::Order)),
+        let ascends = match (suffix.get(more), old.get(more)) {
+            (None, None) => entry.block < before,
+            (new, old) => new > old,
+        };
+        if !ascends {
+            return Err(page.damaged(Reason::Order));
         }
     }
-    if keep + suffix.len() > KEY_LEN_MAX {
+    if !key.replace_from(keep, page.body, entry.suffix_at.into(), entry.suffix_len.into()) {
         return Err(page.damaged(Reason::Length));
     }
-    key.truncate(keep);
-    key.extend_from_slice(suffix);
-    Ok(())
+    Ok(keep + more)
 }

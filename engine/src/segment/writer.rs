@@ -22,6 +22,7 @@ use crate::manifest::{FileRecord, SegmentRecord};
 use crate::segment::live::KvFile;
 use crate::storage::directory::Directory;
 use crate::storage::layout;
+use crate::storage::write_behind::WriteBehind;
 use crate::storage::{Mapping, SpoolFile, Storage, WriteFile};
 
 type Sink = Box<dyn WriteFile>;
@@ -130,6 +131,9 @@ fn filter_builder(
     Ok(FilterBuilder::new(bits, keys_max, spool, parallelism))
 }
 
+/// Up to this many entries a second thread takes longer to start than it saves.
+pub(crate) const ONE_THREAD_MAX: u64 = 1 << 14;
+
 /// See the module.
 pub(crate) struct SegmentOutput<'d> {
     directory: &'d Directory,
@@ -155,6 +159,12 @@ impl<'d> SegmentOutput<'d> {
         let (kv, kv_sink) = NewFile::create(directory, domain, steps, Kind::Segment, None)?;
         let (bt, bt_sink) = NewFile::create(directory, domain, steps, Kind::PivotIndex, None)?;
         let pivots = PivotBuilder::new(bt_sink, name, steps, options.m).map_err(|e| bt.error(e))?;
+        let kv_sink = match options.parallelism {
+            BuildParallelism::Rayon if keys_max > ONE_THREAD_MAX => {
+                Box::new(WriteBehind::new(&kv.path, kv_sink)) as Sink
+            }
+            BuildParallelism::Rayon | BuildParallelism::Off => kv_sink,
+        };
         let builder =
             SegmentBuilder::new(kv_sink, name, steps, options.encoding, pivots).map_err(|e| kv.error(e))?;
         let filter = filter_builder(directory, options.filter_bits, keys_max, options.parallelism)?;

@@ -13,6 +13,7 @@ pub mod map;
 pub(crate) mod memory;
 pub mod os;
 pub(crate) mod reserve;
+pub(crate) mod write_behind;
 
 use std::fmt;
 use std::io::Write;

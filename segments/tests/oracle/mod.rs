@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use icecore_segments::span::{PageSpan, Pivot, PivotSink, Separator};
 use icecore_segments::step::{Step, StepRange};
 use icecore_segments::{
-    EncodingRule, Entry, EntrySource, Error, MergeCursor, PageBuf, Segment, SegmentBuilder, SegmentSummary,
-    Value,
+    Cursor, EncodingRule, Entry, EntryBatch, EntrySource, Error, MergeCursor, PageBuf, Segment,
+    SegmentBuilder, SegmentSummary, Value,
 };
 
 /// All versions in the order of a segment; `None` is a deletion.
@@ -260,18 +260,45 @@ pub(crate) fn build_by_merge(model: &Model, rule: EncodingRule, parts: usize, se
     let files: Vec<Vec<u8>> =
         models.iter().enumerate().map(|(i, model)| build(model, RULES[i % 3]).1).collect();
     let segments: Vec<_> = files.iter().map(|file| Segment::open(file).unwrap()).collect();
-    let cursors = segments.iter().map(|segment| {
-        let mut cursor = segment.cursor();
-        cursor.seek_first().unwrap();
-        cursor
-    });
-    let mut merge = MergeCursor::new(cursors.collect()).unwrap();
+    let merge = || {
+        let cursors = segments.iter().map(|segment| {
+            let mut cursor = segment.cursor();
+            cursor.seek_first().unwrap();
+            cursor
+        });
+        MergeCursor::new(cursors.collect()).unwrap()
+    };
+    let bytes = build_entry_by_entry(merge(), rule);
+    assert!(build_in_batches(merge(), rule) == bytes);
+    bytes
+}
+
+/// Also compares what the merge says of its keys: how much each shares with the one before.
+fn build_entry_by_entry(mut merge: MergeCursor<Cursor<'_, &Vec<u8>>>, rule: EncodingRule) -> Vec<u8> {
     let mut builder = SegmentBuilder::new(Vec::new(), "storage", steps(), rule, ()).unwrap();
+    let mut before = Vec::new();
     while let Some(entry) = merge.entry() {
+        let shared = before.iter().zip(entry.key).take_while(|(a, b)| a == b).count();
+        assert_eq!(merge.shared(), shared);
+        before = entry.key.to_vec();
         builder.push(entry).unwrap();
         merge.advance().unwrap();
     }
     builder.finish().unwrap().1
+}
+
+fn build_in_batches(mut merge: MergeCursor<Cursor<'_, &Vec<u8>>>, rule: EncodingRule) -> Vec<u8> {
+    let mut builder = SegmentBuilder::new(Vec::new(), "storage", steps(), rule, ()).unwrap();
+    let mut batch = EntryBatch::default();
+    loop {
+        batch.fill(&mut merge).unwrap();
+        if batch.is_empty() {
+            return builder.finish().unwrap().1;
+        }
+        for entry in batch.iter() {
+            builder.push(entry).unwrap();
+        }
+    }
 }
 
 /// The first entries of something like the reference dataset: addresses of 20 bytes, slots of 32.
