@@ -6,7 +6,8 @@
 //!
 //! 85 % of a batch are new values of random keys, 10 % new keys, 5 % deletions. A key is 52 bytes in the domain
 //! `storage`, a value 32. Names: `backend=auto|avx512|avx2|neon|portable`, `roots=<bits>`, `prefetch=<distance, 0 off>`,
-//! `huge=on|off`, `batches=<count>`, `grow=on` (also grows a tree from nothing and reports the longest batch).
+//! `huge=on|off`, `batches=<count>`, `grow=on` (also grows a tree from nothing and reports the longest batch). Last comes what a
+//! snapshot adds to a block of 300 changes.
 
 mod process;
 
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use icecore_hot::measure::{Keys, Roofs, key, value};
 use icecore_hot::{
-    Batch, HashBackend, HotTree, HugePages, Loader, Options, Parallelism, Prefetch, SubtreeRoots,
+    Batch, DirtyKeys, HashBackend, HotTree, HugePages, Loader, Options, Parallelism, Prefetch, SubtreeRoots,
 };
 use process::{Times, rate, resident_bytes};
 
@@ -119,6 +120,37 @@ fn grow(settings: &Settings) {
     report_memory(&tree);
 }
 
+/// What a snapshot adds to its block: the rows above what the blocks since the last one changed, beside the block itself.
+fn snapshots(tree: &mut HotTree, keys: &mut Keys) {
+    const CHANGES: usize = 300;
+    let mut batch = Batch::new();
+    for blocks in [64, 1024] {
+        let (mut rows, mut applied) = (Vec::new(), Vec::new());
+        for salt in 0..4 {
+            let mut changed = DirtyKeys::new();
+            for block in 0..blocks {
+                keys.fill(&mut batch, CHANGES, (salt + 10) * blocks + block);
+                let start = Instant::now();
+                let (_, undo) = tree.apply(&batch);
+                applied.push(start.elapsed());
+                changed.add(&undo);
+            }
+            let mut visited = 0;
+            let start = Instant::now();
+            tree.changed_nodes(&mut changed, 4, |_, _, _| visited += 1);
+            rows.push((start.elapsed(), visited));
+        }
+        applied.sort_unstable();
+        rows.sort_unstable();
+        println!(
+            "a snapshot of {blocks} blocks of {CHANGES} changes: {} rows in {:.2} ms, a block {:.2} ms",
+            rows[0].1,
+            rows[0].0.as_secs_f64() * 1e3,
+            applied[applied.len() / 2].as_secs_f64() * 1e3
+        );
+    }
+}
+
 fn report_memory(tree: &HotTree) {
     let memory = tree.memory();
     let keys = memory.keys as f64;
@@ -201,4 +233,5 @@ fn main() {
     println!("undo: {:.2} M/s", rate(settings.batch * (settings.batches / 4), undone));
     report_memory(&tree);
     println!("root {}", tree.root());
+    snapshots(&mut tree, &mut keys);
 }

@@ -4,10 +4,11 @@
 mod tree;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
 use icecore_hot::{
-    Batch, DirtyKeys, HotTree, KeyHash, Loader, Node, Options, PartialTree, SubtreeRoots, tree_value,
-    value_hash,
+    Batch, DirtyKeys, HotTree, KeyHash, Loader, Node, Options, Parallelism, PartialTree, SubtreeRoots,
+    tree_value, value_hash,
 };
 use proptest::prelude::*;
 use tree::{Leaves, Model, key_hash_sharing, leaf, subtree};
@@ -145,6 +146,30 @@ proptest! {
                 prop_assert!(before.get(place) != kept.get(place), "nothing is visited in vain: {:?}", place);
             }
         }
+    }
+}
+
+#[test]
+fn threads_visit_the_same_rows_in_the_same_order() {
+    let visited = |parallelism| {
+        let mut options = options(3);
+        options.parallelism = parallelism;
+        let mut tree = HotTree::new(options);
+        let mut changed = DirtyKeys::new();
+        for from in [0, 1500u32] {
+            let mut batch = Batch::new();
+            (from..from + 3000).for_each(|key| batch.put("d", &key.to_le_bytes(), &from.to_le_bytes()));
+            changed.add(&tree.apply(&batch).1);
+        }
+        let mut visited = Vec::new();
+        tree.changed_nodes(&mut changed, 4, |depth, key, hash| visited.push((depth, *key, hash)));
+        visited
+    };
+    let alone = visited(Parallelism::Off);
+    assert!(alone.len() > 4500 / 4, "{}", alone.len());
+    for threads in [2, 5] {
+        let threads = NonZeroUsize::new(threads).unwrap();
+        assert!(visited(Parallelism::Threads(threads)) == alone, "{threads} threads");
     }
 }
 

@@ -41,6 +41,9 @@ pub struct DirtyKeys {
     distinct: usize,
 }
 
+/// How many places a thread looks at before it takes more of them.
+const PLACES_PER_TURN: usize = 512;
+
 /// Below this many lines it is not worth looking for keys that came again.
 const DEDUP_LEN_MIN: usize = 1 << 12;
 
@@ -145,6 +148,9 @@ impl HotTree {
     /// hash of the inner node, `None` where there is none now. By depth, then by place; the root is visited in any case.
     ///
     /// What is visited follows from the two states alone.
+    ///
+    /// # Cost
+    /// Proportional to the keys that changed. The threads of the tree look the places up; the caller's alone visits them.
     pub fn changed_nodes(
         &self,
         changed: &mut DirtyKeys,
@@ -156,47 +162,66 @@ impl HotTree {
         if changes.is_empty() {
             return visit(0, &KeyHash(EMPTY), (self.len() >= 2).then_some(self.root().0));
         }
-        let ahead = self.options().prefetch.distance();
         let mut groups: Vec<Range<usize>> = Vec::new();
         let mut below: Vec<Range<usize>> = std::iter::once(0..changes.len()).collect();
         for depth in (0..256).step_by(spacing) {
             split(&changes, &mut below, depth, &mut groups);
-            for at in 0..groups.len() {
-                if ahead > 0 {
-                    let head_at = |at: usize| groups.get(at).map(|group| prefix(&changes[group.start].key));
-                    self.prefetch_node(
-                        depth,
-                        head_at(at + ENTRIES_PER_LEAF_DISTANCE * ahead),
-                        head_at(at + ahead),
-                    );
-                }
-                let group = groups[at].clone();
-                let first = KeyHash(changes[group.start].key);
-                let node = self.node(&first, depth);
+            let mut nodes = vec![Node::Empty; groups.len()];
+            self.on_threads(&groups, &mut nodes, |groups, nodes| {
+                self.find_nodes(depth, &changes, groups, nodes);
+            });
+            for (group, node) in groups.drain(..).zip(nodes) {
                 let hash = if let Node::Inner(hash) = node { Some(hash) } else { None };
                 if hash.is_some() || depth == 0 || was_inner(&changes[group.clone()], node) {
-                    visit(depth, &first, hash);
+                    visit(depth, &KeyHash(changes[group.start].key), hash);
                     below.push(group);
                 }
             }
-            groups.clear();
             if below.is_empty() {
                 return;
             }
         }
     }
 
-    /// The keys whose leaf is another one than before.
-    fn differing(&self, changed: &DirtyKeys) -> Vec<Change> {
+    /// Does work for many items, which are split between the threads of the tree.
+    fn on_threads<T: Sync, R: Send>(&self, items: &[T], out: &mut [R], work: impl Fn(&[T], &mut [R]) + Sync) {
+        let turns = items.chunks(PLACES_PER_TURN).zip(out.chunks_mut(PLACES_PER_TURN));
+        let mut threads = vec![(); self.worker_pool.len()];
+        self.worker_pool.for_each(&mut threads, turns, |(), (items, out)| work(items, out));
+    }
+
+    /// The node at `depth` above each group of changes.
+    fn find_nodes(&self, depth: usize, changes: &[Change], groups: &[Range<usize>], nodes: &mut [Node]) {
         let ahead = self.options().prefetch.distance();
-        let mut changes: Vec<Change> = Vec::with_capacity(changed.former.len());
-        for (at, line) in changed.former.iter().enumerate() {
+        let head_at = |at: usize| groups.get(at).map(|group| prefix(&changes[group.start].key));
+        for (at, (group, node)) in groups.iter().zip(nodes).enumerate() {
             if ahead > 0 {
-                let head_at = |at: usize| changed.former.get(at).map(|line| prefix(&line.halves[0]));
+                let far = head_at(at + ENTRIES_PER_LEAF_DISTANCE * ahead);
+                self.prefetch_node(depth, far, head_at(at + ahead));
+            }
+            *node = self.node(&KeyHash(changes[group.start].key), depth);
+        }
+    }
+
+    /// The leaf hashes of keys, as [`Self::leaf`] finds them.
+    fn find_leaves(&self, keys: &[Line], leaves: &mut [Hash]) {
+        let ahead = self.options().prefetch.distance();
+        let head_at = |at: usize| keys.get(at).map(|line| prefix(&line.halves[0]));
+        for (at, (line, leaf)) in keys.iter().zip(leaves).enumerate() {
+            if ahead > 0 {
                 self.prefetch_leaf(head_at(at + ENTRIES_PER_LEAF_DISTANCE * ahead), head_at(at + ahead));
             }
+            *leaf = self.leaf(&line.halves[0]);
+        }
+    }
+
+    /// The keys whose leaf is another one than before.
+    fn differing(&self, changed: &DirtyKeys) -> Vec<Change> {
+        let mut leaves = vec![EMPTY; changed.former.len()];
+        self.on_threads(&changed.former, &mut leaves, |keys, leaves| self.find_leaves(keys, leaves));
+        let mut changes: Vec<Change> = Vec::with_capacity(leaves.len());
+        for (line, leaf) in changed.former.iter().zip(leaves) {
             let [key, former] = line.halves;
-            let leaf = self.leaf(&key);
             if leaf != former {
                 let shared = changes.last().map_or(0, |last| common_bits(&last.key, &key));
                 changes.push(Change { key, was_present: former != EMPTY, leaf, shared });
