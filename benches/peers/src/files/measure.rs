@@ -77,6 +77,8 @@ pub(crate) struct Row {
     pub(crate) lookups: usize,
     pub(crate) p50_ns: u64,
     pub(crate) p99_ns: u64,
+    /// The distribution, for drawing: what 0, 1 to 100 of 100 lookups took no longer than.
+    pub(crate) quantiles_ns: Vec<u64>,
     pub(crate) mean_ns: f64,
     /// Bytes read from the disk per lookup, by all threads of the process.
     pub(crate) read_bytes: f64,
@@ -262,6 +264,7 @@ impl Series {
             lookups: summary.count as usize,
             p50_ns: summary.p50,
             p99_ns: summary.p99,
+            quantiles_ns: (0..=100).map(|percent| self.time.quantile(f64::from(percent) / 100.0)).collect(),
             mean_ns: summary.mean,
             read_bytes: each(self.read_bytes),
             read_calls: each(self.read_calls),
