@@ -18,8 +18,9 @@ use crate::manifest::{FileRecord, Manifest, SegmentRecord};
 use crate::options::{ArchiveId, Config};
 use crate::read::read_state::ReadState;
 use crate::segment::live::LiveSegment;
+use crate::segment::rewrite::rewrite;
 use crate::segment::writer::{SegmentOptions, SegmentOutput, rebuild_filter, rebuild_index};
-use crate::stats::{Count, Event};
+use crate::stats::{Count, Event, Tally};
 use crate::steps::StepLen;
 use crate::storage::directory::Directory;
 use crate::storage::layout;
@@ -43,6 +44,13 @@ pub struct SegmentSpec<'a> {
     pub encoding: EncodingRule,
 }
 
+impl SegmentSpec<'_> {
+    fn options(&self) -> SegmentOptions {
+        let Self { m, encoding, .. } = *self;
+        SegmentOptions { m, filter_bits: FILTER_BITS, encoding, parallelism: BuildParallelism::Rayon }
+    }
+}
+
 /// The three files of a segment in a directory without a manifest.
 #[derive(Clone, Debug)]
 pub struct LoneSegment {
@@ -56,28 +64,35 @@ impl LoneSegment {
         Kind::ALL.map(|kind| layout::segment_file(domain, steps, 0, kind))
     }
 
-    /// Writes entries, which come in the order of a segment, as three synced files. `keys_max` is an upper bound of their keys.
-    /// `None` where there is no entry.
+    /// Writes the entries that `feed` pushes, in the order of a segment, as three synced files. `keys_max` is an upper bound of their
+    /// keys. `None` where there is no entry.
     ///
     /// # Errors
-    /// Entries out of order; whatever the storage reports.
-    pub fn write<'e>(
+    /// Entries out of order; whatever the storage or `feed` reports.
+    pub fn write(
         storage: &Arc<dyn Storage>,
         dir: &Path,
-        options: &SegmentSpec<'_>,
+        spec: &SegmentSpec<'_>,
         keys_max: u64,
-        entries: impl Iterator<Item = Entry<'e>>,
+        feed: impl FnOnce(&mut dyn FnMut(Entry<'_>) -> Result<(), Error>) -> Result<(), Error>,
     ) -> Result<Option<Self>, Error> {
-        let directory = directory(storage, dir, options.domain);
-        let SegmentSpec { steps, m, encoding, .. } = *options;
-        let options =
-            SegmentOptions { m, filter_bits: FILTER_BITS, encoding, parallelism: BuildParallelism::Rayon };
-        let mut output = SegmentOutput::create(&directory, DOMAIN, steps, options, keys_max)?;
-        for entry in entries {
-            output.push(entry)?;
-        }
+        let directory = directory(storage, dir, spec.domain);
+        let mut output = SegmentOutput::create(&directory, DOMAIN, spec.steps, spec.options(), keys_max)?;
+        feed(&mut |entry| output.push(entry))?;
         let record = output.finish()?;
         Ok(record.map(|record| Self { directory, record }))
+    }
+
+    /// The entries of segments of one directory as one segment beside them, as a merge writes it. `None` where there is no segment.
+    ///
+    /// # Errors
+    /// Damage; whatever the storage reports.
+    pub fn merge(inputs: &[Self], spec: &SegmentSpec<'_>) -> Result<Option<Self>, Error> {
+        let Some(Self { directory, .. }) = inputs.first() else { return Ok(None) };
+        let held = |input: &Self| LiveSegment::hold(directory, input.record.clone(), &mut |_| {});
+        let held: Vec<LiveSegment> = inputs.iter().map(held).collect();
+        let record = rewrite(directory, DOMAIN, &held, spec.steps, spec.options(), |_| Ok(true), |_| true)?;
+        Ok(record.map(|record| Self { directory: directory.clone(), record }))
     }
 
     /// The files in `dir` that are named as [`file_names`](Self::file_names) says.
@@ -239,6 +254,14 @@ impl SegmentReader {
     pub fn find(&self, key: &[u8], at: BlockNumber, begin: impl Fn(Stage)) -> Result<Option<Found>, Error> {
         let found = self.state.find(DOMAIN, key, at, &Stages(begin))?;
         Ok(found.map(|(found, _)| found))
+    }
+
+    /// The values of many keys at a height, in the order asked; `None` for a deletion too.
+    ///
+    /// # Errors
+    /// A damaged page of the `.kv`.
+    pub fn multi_get(&self, keys: &[&[u8]], at: BlockNumber) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        self.state.multi_get(DOMAIN, keys, at, &Tally::default())
     }
 
     /// The `.kv`.

@@ -299,6 +299,36 @@ fn the_figures_of_a_small_dataset_have_names_units_and_goals() {
 }
 
 #[test]
+fn what_grows_is_measured_on_a_stream_and_drawn() {
+    let folder = disk_folder();
+    if !can_leave(folder.path()) {
+        return;
+    }
+    let dir = folder.path().to_str().unwrap();
+    let figures = env!("CARGO_BIN_EXE_icecore-figures");
+    let arguments = ["scale", "--entries", "200000", "--cold-keys", "400", "--dir", dir, "--json"];
+    let output = run(figures, &arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("builds a segment of 200000 entries, merges two halves of 200000"), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["conditions"]["merged_entries"], 200_000);
+    let measured = |name: &str| {
+        let figure = report["figures"].as_array().unwrap().iter().find(|figure| figure["name"] == name);
+        figure.unwrap_or_else(|| panic!("no {name}"))["measured"].as_f64().unwrap()
+    };
+    assert_eq!(measured("scale, known key, accessors in memory: waits p99"), 1.0);
+    let unknown =
+        |share: u32| measured(&format!("scale, unknown key, {share} % of the filter in memory: waits mean"));
+    // A filter of 200,000 keys has 69 pages, too many to be read at opening, and a false positive is one in 256.
+    assert!(unknown(100) <= 0.3 && unknown(0) >= 0.8, "{} and {}", unknown(100), unknown(0));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "the files are removed again");
+    fs::write(folder.path().join("scale.json"), &output.stdout).unwrap();
+    run(figures, &["plot", dir]);
+    let svg = fs::read_to_string(folder.path().join("growth.svg")).unwrap();
+    assert!(svg.contains("what grows, and what does not"), "{svg}");
+}
+
+#[test]
 fn a_trial_run_of_the_hot_layer_has_every_figure_of_its_goals() {
     let output = run(env!("CARGO_BIN_EXE_icecore-figures"), &["hot", "--small", "--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -316,10 +346,11 @@ fn a_trial_run_of_the_hot_layer_has_every_figure_of_its_goals() {
     });
     let goals: Vec<&str> = goals.map(|figure| figure["name"].as_str().unwrap()).collect();
     let expected = [
-        "2^20 keys, batch 2^17: updates",
+        "2^20 keys, batch 2^17: updates, share of the roof",
         "2^20 keys, batch 2^17: memory",
+        "2^20 keys, batch 2^9: updates, share of the roof",
         "2^20 keys, batch 2^9: memory",
-        "2^24 keys, batch 2^17: updates",
+        "2^24 keys, batch 2^17: updates, share of the roof",
         "2^24 keys, batch 2^17: memory",
         "2^20 keys, batch 2^17: two threads / one",
         "2^20 keys, proof of existence: ICS23, mean",

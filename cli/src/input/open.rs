@@ -87,7 +87,9 @@ impl Lines {
 
     /// Whether the next line can be had without waiting for whoever writes it.
     pub(crate) fn has_line(&self) -> bool {
-        self.reader.as_ref().is_some_and(|reader| reader.buffer().contains(&b'\n'))
+        let Some(reader) = &self.reader else { return false };
+        let mut lines = reader.buffer().split_inclusive(|byte| *byte == b'\n');
+        lines.any(|line| line.ends_with(b"\n") && !line.trim_ascii().is_empty())
     }
 
     /// The next line without its end, or `None` after the last one.

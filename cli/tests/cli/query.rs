@@ -156,13 +156,38 @@ fn an_answer_does_not_wait_for_the_next_request() {
     let (mut stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     let mut lines = BufReader::new(stdout).lines();
     for at in [3, 40, 1] {
-        writeln!(stdin, "{{\"get\":{{\"key\":\"k\",\"at\":{at}}}}}").unwrap();
+        writeln!(stdin, "{{\"get\":{{\"key\":\"k\",\"at\":{at}}}}}\n").unwrap();
         stdin.flush().unwrap();
         assert_eq!(lines.next().unwrap().unwrap(), format!("{{\"value\":\"v{at}\"}}"));
     }
     drop(stdin);
     assert!(lines.next().is_none());
     assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn many_requests_of_all_kinds_are_answered_in_order() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let (mut requests, mut expected) = (String::new(), Vec::new());
+    for n in 0..1000 {
+        let at = 1 + n % 40;
+        let (request, answer) = match n % 97 {
+            5 => (json!({"id": n, "history": {"key": "none"}}), json!({"id": n, "versions": []})),
+            8 => (
+                json!({"id": n, "scan": {"prefix": "k", "limit": 1, "at": at}}),
+                json!({"id": n, "items": [["k", format!("v{at}")]]}),
+            ),
+            13 => (json!({"id": n, "get": {"key": "none", "at": at}}), json!({"id": n, "value": null})),
+            _ => {
+                (json!({"id": n, "get": {"key": "k", "at": at}}), json!({"id": n, "value": format!("v{at}")}))
+            }
+        };
+        requests += &format!("{request}\n");
+        expected.push(answer);
+    }
+    let file = place.file("requests", requests.as_bytes());
+    assert_eq!(icecore(&["query", &dir, &file]).ok().json_lines(), expected);
 }
 
 #[test]

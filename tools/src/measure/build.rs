@@ -32,26 +32,44 @@ pub fn build<'e>(
     dir: &Path,
     options: &SegmentSpec<'_>,
     keys_max: u64,
-    entries: impl Iterator<Item = Entry<'e>>,
+    mut entries: impl Iterator<Item = Entry<'e>>,
 ) -> Result<Built, Error> {
-    let clock = SyncClock::default();
+    build_from(dir, None, options, keys_max, |push| entries.try_for_each(push))
+}
+
+/// The same from entries that are never all in memory: `feed` pushes them one after the other. What only building needs lies in
+/// `spool_dir`, where one is named, else in `dir`.
+///
+/// # Errors
+/// As [`build`]; whatever `feed` reports.
+pub fn build_from(
+    dir: &Path,
+    spool_dir: Option<&Path>,
+    options: &SegmentSpec<'_>,
+    keys_max: u64,
+    feed: impl FnOnce(&mut dyn FnMut(Entry<'_>) -> Result<(), Error>) -> Result<(), Error>,
+) -> Result<Built, Error> {
+    let clock = SyncClock { spool_dir: spool_dir.map(Path::to_owned), ..SyncClock::default() };
     let storage: Arc<dyn Storage> = Arc::new(clock.clone());
     storage.create_dir(dir)?;
     let start = Instant::now();
-    let segment = LoneSegment::write(&storage, dir, options, keys_max, entries)?;
+    let segment = LoneSegment::write(&storage, dir, options, keys_max, feed)?;
     let total = start.elapsed();
     let sync = clock.total();
     let empty = || Error::Options { field: "entries", reason: "a segment has at least 1 entry".to_owned() };
     Ok(Built { segment: segment.ok_or_else(empty)?, pass: total.saturating_sub(sync), sync })
 }
 
-/// The disk, with the time that its syncs took, in nanoseconds.
+/// The disk, with the time that its syncs took.
 #[derive(Clone, Debug, Default)]
-struct SyncClock(Arc<AtomicU64>);
+struct SyncClock {
+    nanos: Arc<AtomicU64>,
+    spool_dir: Option<PathBuf>,
+}
 
 impl SyncClock {
     fn total(&self) -> Duration {
-        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+        Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
     }
 }
 
@@ -77,7 +95,7 @@ impl WriteFile for TimedFile {
         let _ = self.file.flush();
         let start = Instant::now();
         let result = self.file.sync();
-        self.clock.0.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.clock.nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
         result
     }
 }
@@ -136,7 +154,7 @@ impl Storage for SyncClock {
     }
 
     fn spool(&self, dir: &Path) -> Result<Box<dyn SpoolFile>, Error> {
-        OsStorage.spool(dir)
+        OsStorage.spool(self.spool_dir.as_deref().unwrap_or(dir))
     }
 
     fn lock(&self, dir: &Path) -> Result<DirLock, Error> {

@@ -15,6 +15,11 @@ pub fn bytes_read() -> Option<u64> {
     field("/proc/self/io", "rchar:")?.parse().ok()
 }
 
+/// The memory that programs can have without another one giving some back, in bytes; `None` where the system does not say.
+pub fn available_memory() -> Option<u64> {
+    kilobytes("/proc/meminfo", "MemAvailable:")
+}
+
 /// How many mappings this process has: what `vm.max_map_count` limits. `None` where the system does not say.
 pub fn mappings() -> Option<usize> {
     Some(read("/proc/self/maps")?.lines().count())

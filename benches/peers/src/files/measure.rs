@@ -84,6 +84,8 @@ pub(crate) struct Row {
     pub(crate) p75_ns: u64,
     pub(crate) p90_ns: u64,
     pub(crate) p99_ns: u64,
+    /// The distribution, for drawing: what 0, 1 to 100 of 100 lookups took no longer than.
+    pub(crate) quantiles_ns: Vec<u64>,
     pub(crate) mean_ns: f64,
     /// Bytes read from the disk per lookup, by all threads of the process.
     pub(crate) read_bytes: f64,
@@ -279,6 +281,7 @@ impl Series {
             p75_ns: self.time.quantile(0.75),
             p90_ns: self.time.quantile(0.9),
             p99_ns: summary.p99,
+            quantiles_ns: (0..=100).map(|percent| self.time.quantile(f64::from(percent) / 100.0)).collect(),
             mean_ns: summary.mean,
             read_bytes: each(self.read_bytes),
             read_calls: each(self.read_calls),

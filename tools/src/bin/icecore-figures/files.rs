@@ -9,7 +9,7 @@
 //! | [`archive`] | an archive that ingested the dataset in steps and merged them: lookups through the engine, merge, reindex |
 
 mod archive;
-mod cold;
+pub(crate) mod cold;
 mod shapes;
 mod sizes;
 mod warm;
@@ -26,11 +26,12 @@ use icecore_tools::workload::storage::{BlockRule, Entry, StorageEntries};
 use serde::Serialize;
 
 use crate::report::Figures;
+use crate::scale::{self, ScaleArgs};
 
 /// How to measure files.
 #[derive(Args)]
 pub(crate) struct FilesArgs {
-    /// How many entries the dataset has.
+    /// How many entries the dataset has; of more than 100 million only what `scale` measures.
     #[arg(short = 'n', long, default_value_t = 5_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     entries: u64,
     /// Where the files are built and removed again: on the disk that is to be measured. Default: the temporary folder.
@@ -83,8 +84,18 @@ const REPETITIONS: &str = "warm p50: the lowest of 5 passes, its baseline too; b
 /// How often a warm figure is measured. The lowest counts, since what slows one down is another program.
 const PASSES: u64 = 5;
 
+/// More entries than these are measured as a stream: the parts here hold all of them in memory, and an archive its tree besides.
+const IN_MEMORY_MAX: u64 = 100_000_000;
+
 /// Measures and prints.
 pub(crate) fn run(args: &FilesArgs) -> Result<(), Box<dyn Error>> {
+    if args.entries > IN_MEMORY_MAX {
+        eprintln!(
+            "more than {IN_MEMORY_MAX} entries: what `scale` measures, and nothing that holds them in memory"
+        );
+        let &FilesArgs { entries, cold_keys, json, .. } = args;
+        return scale::run(&ScaleArgs { entries, dir: args.dir.clone(), spool: None, cold_keys, json });
+    }
     let load_before = load_average();
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = tempfile::Builder::new().prefix("icecore-figures").tempdir_in(&parent)?;

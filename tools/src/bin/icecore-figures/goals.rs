@@ -37,37 +37,40 @@ pub(crate) type Goal = (&'static str, &'static str, Bound);
 
 use Bound::{AtLeast, AtMost, Free};
 
-/// The figures of `files`.
+/// What is one as it is printed, with two places.
+const ONE: f64 = 1.004;
+
+/// The figures of `files`. How fast a warm lookup is beside an older build, no single run tells.
 pub(crate) const FILES: &[Goal] = &[
-    ("cold lookup M=16: faults mean", "faults", AtMost(1.02)),
+    ("cold lookup M=16: faults mean", "faults", AtMost(ONE)),
     ("cold lookup M=16: faults p99", "faults", AtMost(1.0)),
     ("cold lookup M=16: pages read mean", "pages", Free),
     ("cold lookup M=16: p50", "us", Free),
-    ("cold lookup M=16: p50 / one random touch", "x", AtMost(1.15)),
-    ("cold lookup M=64: faults mean", "faults", AtMost(1.02)),
+    ("cold lookup M=16: p50 / one random touch", "x", AtMost(1.10)),
+    ("cold lookup M=64: faults mean", "faults", AtMost(ONE)),
     ("cold lookup M=64: faults p99", "faults", AtMost(1.0)),
     ("cold lookup M=64: pages read mean", "pages", Free),
     ("cold lookup M=64: p50", "us", Free),
-    ("cold lookup M=64: p50 / one random touch", "x", AtMost(1.15)),
-    ("cold lookup M=256: faults mean", "faults", AtMost(1.10)),
-    ("cold lookup M=256: faults p99", "faults", Free),
+    ("cold lookup M=64: p50 / one random touch", "x", AtMost(1.10)),
+    ("cold lookup M=256: faults mean", "faults", AtMost(ONE)),
+    ("cold lookup M=256: faults p99", "faults", AtMost(1.0)),
     ("cold lookup M=256: pages read mean", "pages", Free),
     ("cold lookup M=256: p50", "us", Free),
-    ("cold lookup M=256: p50 / one random touch", "x", AtMost(1.15)),
+    ("cold lookup M=256: p50 / one random touch", "x", AtMost(1.10)),
     ("cold lookup M=16, only what open loads: faults mean", "faults", AtMost(2.1)),
     ("cold lookup M=64, only what open loads: faults mean", "faults", AtMost(2.1)),
     ("cold lookup M=256, only what open loads: faults mean", "faults", AtMost(2.1)),
-    ("first lookup after everything was evicted: faults max", "faults", AtMost(4.0)),
+    ("first lookup after everything was evicted: faults max", "faults", AtMost(2.0)),
     ("first lookup after everything was evicted: p50", "us", Free),
     ("opening after everything was evicted: time", "ms", Free),
     ("opening after everything was evicted: accessors read", "ms", Free),
-    ("cold lookup after opening by default: waits mean", "faults", AtMost(1.02)),
+    ("cold lookup after opening by default: waits mean", "faults", AtMost(ONE)),
     ("cold lookup after opening by default: p50", "us", Free),
     ("cold multi_get of 1000 keys: keys per second", "keys/s", Free),
-    ("cold multi_get of 1000 keys: share of the disk's rate at depth 32", "x", AtLeast(0.80)),
+    ("cold multi_get of 1000 keys: share of the disk's rate at depth 32", "x", AtLeast(0.9)),
     ("cold multi_get of 1000 keys, all evicted: pages read per key", "pages", Free),
-    ("cold multi_get of 1000 keys, all evicted: share of the disk's rate at depth 32", "x", AtLeast(0.80)),
-    ("warm lookup through the engine: p50", "us", AtMost(0.77)),
+    ("cold multi_get of 1000 keys, all evicted: share of the disk's rate at depth 32", "x", AtLeast(0.9)),
+    ("warm lookup through the engine: p50", "us", Free),
     ("warm lookup through the engine: p99", "us", Free),
     ("warm lookup through the engine: p50 / one dependent 64-byte read", "x", AtMost(2.2)),
     ("warm lookup through the engine, unknown key: p50", "us", Free),
@@ -81,16 +84,16 @@ pub(crate) const FILES: &[Goal] = &[
     ("pivot index M=16: bytes per key", "B/key", AtMost(0.70)),
     ("pivot index M=64: bytes per key", "B/key", AtMost(0.20)),
     ("pivot index M=256: bytes per key", "B/key", AtMost(0.06)),
-    (".kv plain: bytes per key", "B/key", AtMost(40.0)),
-    (".kv zstd: bytes per key", "B/key", AtMost(38.0)),
-    (".kv plain, 1024 blocks: bytes per key", "B/key", AtMost(40.0)),
-    (".kv zstd, 1024 blocks: bytes per key", "B/key", AtMost(38.0)),
-    ("build .kv + .bt + .kvei: rate", "M entries/s", AtLeast(2.0)),
+    (".kv plain: bytes per key", "B/key", AtMost(38.5)),
+    (".kv zstd: bytes per key", "B/key", AtMost(37.5)),
+    (".kv plain, 1024 blocks: bytes per key", "B/key", AtMost(38.5)),
+    (".kv zstd, 1024 blocks: bytes per key", "B/key", AtMost(37.5)),
+    ("build .kv + .bt + .kvei: rate", "M entries/s", AtLeast(5.0)),
     ("build, synced to the disk: rate", "M entries/s", Free),
     ("build zstd: rate", "M entries/s", Free),
-    ("reindex to M=64: rate", "M entries/s", AtLeast(10.0)),
-    ("reindex to M=64: memory", "MB", Free),
-    ("merge: rate", "M entries/s", AtLeast(2.0)),
+    ("reindex to M=64: rate", "M entries/s", AtLeast(30.0)),
+    ("reindex to M=64: memory", "MB", AtMost(512.0)),
+    ("merge: rate", "M entries/s", AtLeast(5.0)),
     ("merge: resident memory that no file backs", "MB", AtMost(512.0)),
     ("merge: resident memory, pages of files included", "MB", AtMost(512.0)),
     ("merge: pages of live files kept in memory", "%", AtLeast(100.0)),
@@ -131,6 +134,38 @@ pub(crate) const FILES: &[Goal] = &[
     ("shape, values of 1 MB: accessors", "B/entry", Free),
 ];
 
+/// The figures of `scale`.
+pub(crate) const SCALE: &[Goal] = &[
+    ("scale, build: rate", "M entries/s", Free),
+    ("scale, build: processor an entry", "us", Free),
+    ("scale, build: memory", "MB", AtMost(512.0)),
+    ("scale, .kv: bytes per key", "B/key", AtMost(38.5)),
+    ("scale, pivot index M=64: bytes per key", "B/key", AtMost(0.20)),
+    ("scale, filter: bytes per key", "B/key", AtMost(1.40)),
+    ("scale, opening: time", "ms", Free),
+    ("scale, opening: pages read", "pages", Free),
+    ("scale, opening: memory that it holds", "MB", Free),
+    ("scale, opening: tops of index and filter", "MB", Free),
+    ("scale, known key, accessors in memory: waits mean", "waits", AtMost(ONE)),
+    ("scale, known key, accessors in memory: waits p99", "waits", AtMost(1.0)),
+    ("scale, known key, accessors in memory: p50", "us", Free),
+    ("scale, known key, accessors in memory: p50 / one random touch", "x", AtMost(1.10)),
+    ("scale, known key, only what open loads: waits mean", "waits", AtMost(2.1)),
+    ("scale, known key, all evicted: waits mean", "waits", AtMost(2.1)),
+    ("scale, unknown key, 0 % of the filter in memory: waits mean", "waits", Free),
+    ("scale, unknown key, 25 % of the filter in memory: waits mean", "waits", Free),
+    ("scale, unknown key, 50 % of the filter in memory: waits mean", "waits", Free),
+    ("scale, unknown key, 75 % of the filter in memory: waits mean", "waits", Free),
+    ("scale, unknown key, 100 % of the filter in memory: waits mean", "waits", Free),
+    ("scale, multi_get of 1000 keys: share of the disk's rate at depth 32", "x", AtLeast(0.9)),
+    ("scale, reindex to M=64: rate", "M entries/s", AtLeast(30.0)),
+    ("scale, reindex to M=64: processor an entry", "us", Free),
+    ("scale, reindex to M=64: memory", "MB", AtMost(512.0)),
+    ("scale, merge of two halves: rate", "M entries/s", AtLeast(5.0)),
+    ("scale, merge of two halves: processor an entry", "us", Free),
+    ("scale, merge of two halves: memory", "MB", AtMost(512.0)),
+];
+
 /// The figures of `instructions`: counts of a lookup.
 pub(crate) const INSTRUCTIONS: &[Goal] = &[
     ("warm get of a known key: instructions", "", AtMost(1500.0)),
@@ -149,11 +184,11 @@ pub(crate) const HOT: &[Goal] = &[
     ("random lines, addresses known ahead", "M/s", Free),
     ("random lines, each address from the line before", "M/s", Free),
     ("2^20 keys, batch 2^17: load", "M/s", Free),
-    ("2^20 keys, batch 2^17: updates", "M/s", AtLeast(4.0)),
+    ("2^20 keys, batch 2^17: updates", "M/s", Free),
     ("2^20 keys, batch 2^17: updates, wall time", "M/s", Free),
     ("2^20 keys, batch 2^17: updates, mean of all batches", "M/s", Free),
     ("2^20 keys, batch 2^17: updates, the roof", "M/s", Free),
-    ("2^20 keys, batch 2^17: updates, share of the roof", "%", Free),
+    ("2^20 keys, batch 2^17: updates, share of the roof", "%", AtLeast(60.0)),
     ("2^20 keys, batch 2^17: longest batch / mean", "x", Free),
     ("2^20 keys, batch 2^17: undo", "M/s", Free),
     ("2^20 keys, batch 2^17: memory", "B/key", AtMost(120.0)),
@@ -164,24 +199,24 @@ pub(crate) const HOT: &[Goal] = &[
     ("2^20 keys, batch 2^9: updates, wall time", "M/s", Free),
     ("2^20 keys, batch 2^9: updates, mean of all batches", "M/s", Free),
     ("2^20 keys, batch 2^9: updates, the roof", "M/s", Free),
-    ("2^20 keys, batch 2^9: updates, share of the roof", "%", Free),
+    ("2^20 keys, batch 2^9: updates, share of the roof", "%", AtLeast(60.0)),
     ("2^20 keys, batch 2^9: longest batch / mean", "x", Free),
     ("2^20 keys, batch 2^9: undo", "M/s", Free),
     ("2^20 keys, batch 2^9: memory", "B/key", AtMost(120.0)),
     ("2^20 keys, batch 2^9: memory as the system sees it, with the list of keys", "B/key", Free),
     ("2^20 keys, batch 2^9: huge pages taken", "", Free),
     ("2^24 keys, batch 2^17: load", "M/s", Free),
-    ("2^24 keys, batch 2^17: updates", "M/s", AtLeast(2.5)),
+    ("2^24 keys, batch 2^17: updates", "M/s", Free),
     ("2^24 keys, batch 2^17: updates, wall time", "M/s", Free),
     ("2^24 keys, batch 2^17: updates, mean of all batches", "M/s", Free),
     ("2^24 keys, batch 2^17: updates, the roof", "M/s", Free),
-    ("2^24 keys, batch 2^17: updates, share of the roof", "%", Free),
+    ("2^24 keys, batch 2^17: updates, share of the roof", "%", AtLeast(60.0)),
     ("2^24 keys, batch 2^17: longest batch / mean", "x", Free),
     ("2^24 keys, batch 2^17: undo", "M/s", Free),
     ("2^24 keys, batch 2^17: memory", "B/key", AtMost(120.0)),
     ("2^24 keys, batch 2^17: memory as the system sees it, with the list of keys", "B/key", Free),
     ("2^24 keys, batch 2^17: huge pages taken", "", Free),
-    ("2^20 keys, batch 2^17: two threads / one", "x", AtLeast(1.8)),
+    ("2^20 keys, batch 2^17: two threads / one", "x", AtLeast(1.85)),
     ("2^20 keys, batch 2^17: two threads / one, median pair", "x", Free),
     ("2^20 keys, batch 2^11: two threads / one", "x", Free),
     ("2^20 keys, batch 2^11: two threads / one, median pair", "x", Free),
@@ -325,7 +360,15 @@ pub(crate) const INGEST: &[Goal] = &[
 
 /// All figures, in the order in which they are told. Another subcommand chains its table here.
 fn all() -> impl Iterator<Item = &'static Goal> {
-    FILES.iter().chain(INSTRUCTIONS).chain(HOT).chain(MANY).chain(FOLLOW).chain(GET).chain(INGEST)
+    FILES
+        .iter()
+        .chain(SCALE)
+        .chain(INSTRUCTIONS)
+        .chain(HOT)
+        .chain(MANY)
+        .chain(FOLLOW)
+        .chain(GET)
+        .chain(INGEST)
 }
 
 /// The figure of that name.

@@ -9,7 +9,9 @@ mod hot;
 mod ingest;
 mod instructions;
 mod many;
+mod plot;
 mod report;
+mod scale;
 mod snapshots;
 
 use std::process::ExitCode;
@@ -23,9 +25,11 @@ use clap::{Parser, Subcommand};
     after_help = "Examples:\n  \
         icecore-figures files --entries 5000000\n  \
         icecore-figures files --entries 50000000 --dir /mnt/disk --json > figures.json\n  \
+        icecore-figures scale --entries 1000000000 --dir /mnt/disk\n  \
         icecore-figures instructions --m 64\n  \
         icecore-figures hot\n  \
-        icecore-figures many --files 10000"
+        icecore-figures many --files 10000\n  \
+        icecore-figures plot benches/results"
 )]
 struct Args {
     #[command(subcommand)]
@@ -36,6 +40,8 @@ struct Args {
 enum Command {
     /// The figures of files: faults, times against the disk's baseline, sizes, build, reindex and merge.
     Files(files::FilesArgs),
+    /// What grows with the number of entries: one segment of the dataset as a stream, of any size that the disk holds.
+    Scale(scale::ScaleArgs),
     /// The instructions of a warm lookup, by part; needs valgrind.
     Instructions(instructions::InstructionsArgs),
     /// The figures of the hot layer: updates, memory and proofs, beside what the machine can do of hashing and random reads.
@@ -50,6 +56,8 @@ enum Command {
     Get(get::GetArgs),
     /// The figures of an ingest through the crate: processor time and memory of a change.
     Ingest(ingest::IngestArgs),
+    /// Plots of the reports of runs, as SVG.
+    Plot(plot::PlotArgs),
     /// Work whose memory is measured, in a process of its own.
     #[command(hide = true)]
     Child(child::ChildArgs),
@@ -58,6 +66,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Files(args) => files::run(&args),
+        Command::Scale(args) => scale::run(&args),
         Command::Instructions(args) => instructions::run(&args),
         Command::Hot(args) => hot::run(&args),
         Command::Snapshots(args) => snapshots::run(&args),
@@ -65,6 +74,7 @@ fn main() -> ExitCode {
         Command::Follow(args) => follow::run(&args),
         Command::Get(args) => get::run(&args),
         Command::Ingest(args) => ingest::run(&args),
+        Command::Plot(args) => plot::run(&args),
         Command::Child(args) => child::run(&args),
     };
     icecore_tools::exit::code("icecore-figures", result)

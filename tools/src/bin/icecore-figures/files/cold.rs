@@ -56,7 +56,7 @@ fn resident(bench: &mut Bench, files: &Files, m: u32, queries: Vec<Query>) -> Re
 }
 
 /// A figure of lookups that do not find what was put in is none.
-pub(super) fn check(expected: usize, found: u64) -> Result<(), Box<dyn Error>> {
+pub(crate) fn check(expected: usize, found: u64) -> Result<(), Box<dyn Error>> {
     if expected as u64 == found {
         Ok(())
     } else {
