@@ -75,6 +75,8 @@ impl Drop for ResidentLoad {
 impl Progress {
     fn read(&self, mapping: &Mapping) {
         let mut offset = 0;
+        // Lookups go to all of it without order, and each wait for the tables of addresses counts.
+        mapping.prefer_huge_pages();
         mapping.will_need(0..CHUNK as u64);
         for chunk in mapping.as_ref().chunks(CHUNK) {
             if self.is_stopped.load(Ordering::Relaxed) {
