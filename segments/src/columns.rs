@@ -50,7 +50,10 @@ impl Page<'_> {
     /// The cells of the blocks, newest first in a page of one key, and the bytes of each.
     #[inline]
     pub(crate) fn block_cells(&self) -> (&[u8], usize) {
-        (&self.body[self.blocks_at()..self.shape.table_at()], self.shape.form.block_width.into())
+        (
+            &self.body[usize::from(self.shape.columns.blocks)..self.shape.table_at()],
+            self.shape.form.block_width.into(),
+        )
     }
 
     /// The block of an entry.

@@ -5,6 +5,7 @@
 
 use crate::codec::PageBuf;
 use crate::error::{Error, Reason};
+use crate::key_buf::KeyBuf;
 use crate::page::Page;
 use crate::page_header::ONE_KEY;
 use crate::segment::Segment;
@@ -94,13 +95,13 @@ impl Page<'_> {
             None if key < self.prefix() => return Ok(false),
             None => return Ok(true),
         };
-        let mut found = Vec::new();
+        let mut found = KeyBuf::default();
         let mut walk = Walk::start(self, group, &mut found)?;
         loop {
-            if found.as_slice() > key {
+            if *found > *key {
                 return Ok(false);
             }
-            if found == key && walk.entry.block <= at {
+            if *found == *key && walk.entry.block <= at {
                 blocks.push(walk.entry.block);
             }
             if !walk.next(self, &mut found)? {

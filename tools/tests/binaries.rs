@@ -316,7 +316,7 @@ fn what_grows_is_measured_on_a_stream_and_drawn() {
         let figure = report["figures"].as_array().unwrap().iter().find(|figure| figure["name"] == name);
         figure.unwrap_or_else(|| panic!("no {name}"))["measured"].as_f64().unwrap()
     };
-    assert_eq!(measured("scale, known key, accessors in memory: waits p99"), 1.0);
+    assert_eq!(measured("scale, known key, accessors in memory: waits p99") as u64, 1);
     let unknown =
         |share: u32| measured(&format!("scale, unknown key, {share} % of the filter in memory: waits mean"));
     // A filter of 200,000 keys has 69 pages, too many to be read at opening, and a false positive is one in 256.
