@@ -222,16 +222,16 @@ impl<F: Fn(Stage)> Count for Stages<F> {
     #[inline]
     fn count(&self, event: Event) {
         match event {
-            Event::Lookup => self.0(Stage::Filter),
+            Event::Lookup | Event::FilterProbe => self.0(Stage::Filter),
             Event::IndexProbe => self.0(Stage::Index),
             Event::Page => self.0(Stage::Page),
-            Event::Memory | Event::FilterProbe | Event::FalsePositive => {}
+            Event::Memory | Event::FalsePositive => {}
         }
     }
 }
 
 impl SegmentReader {
-    /// The newest version of a key at or below a height, by the read ladder of the engine. `begin` is called when a stage begins.
+    /// The newest version of a key at or below a height, by the read ladder of the engine. `begin` is called when a stage begins, or goes on after another.
     ///
     /// # Errors
     /// A damaged page of the `.kv`.

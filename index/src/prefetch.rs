@@ -2,12 +2,11 @@
 
 use std::ops::Range;
 
-/// Part of the next page of an accessor, or the whole of it. See [`ExistenceFilter::prefetch_hint`](crate::ExistenceFilter::prefetch_hint) and
-/// [`PivotIndex::prefetch_hint`](crate::PivotIndex::prefetch_hint).
+/// Part of the next page of a filter, or the whole of it: from [`ExistenceFilter::prefetch_hint`](crate::ExistenceFilter::prefetch_hint).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PrefetchHint<const LINES: usize> {
+pub enum PrefetchHint {
     /// The page was read before, so it is most likely in memory: the places of the cache lines that will be needed.
-    Lines([u64; LINES]),
+    Lines([u64; 3]),
     /// The page was not read since the file was opened, so it is most likely on the disk: all of it.
     Page(Range<u64>),
 }

@@ -71,5 +71,5 @@ pub use merge::MergeCursor;
 pub use overflow::{Blob, RUN_LEN};
 pub use overflow::{VALUE_INLINE_MAX, VALUE_LEN_MAX};
 pub use page_header::PAGE_RAW_LEN_MAX;
-pub use segment::Segment;
+pub use segment::{PlainVersion, Segment};
 pub use summary::SegmentSummary;

@@ -17,7 +17,7 @@ use crate::step::BlockNumber;
 /// A group of entries after a restart has at least this many.
 const GROUP_MIN: usize = 8;
 /// And about this many, where nothing speaks for another place.
-const GROUP_IDEAL: usize = 14;
+pub(crate) const GROUP_IDEAL: usize = 14;
 /// And at most this many.
 const GROUP_MAX: usize = 24;
 /// A byte that a restart repeats weighs as much as this many entries of distance from the ideal place.

@@ -13,6 +13,7 @@ use crate::find::{Found, find};
 use crate::frame::{Frame, Kind, PAGE_SIZE};
 use crate::overflow::{Blob, OverflowRef, RUN_ENTRY_LEN, RunTable, blob_at};
 use crate::page::{Lookup, Page, Shape, Stored, damaged};
+use crate::page_builder::GROUP_IDEAL;
 use crate::page_header::{PAGE_HEADER_LEN, PageHeader};
 use crate::span::PageSpan;
 use crate::step::BlockNumber;
@@ -22,6 +23,9 @@ const CACHE_LINE: usize = 64;
 
 /// How many cache lines of a page are asked for at once: those of the columns.
 const LINES_ASKED: usize = 8;
+
+/// How far, in bytes, an entry is mostly at most from where it would be if all were as long as the mean.
+const GUESS_SLACK: u64 = 128;
 
 /// A segment, open for reading. Shared by any number of threads where `D` can be.
 ///
@@ -33,7 +37,12 @@ pub struct Segment<D> {
     runs: RunTable,
     dictionary: Option<DDict<'static>>,
     checks: PageChecks,
+    /// The mean of the bytes that an entry takes in a page, its columns left out.
+    entry_len: u64,
 }
+
+/// The block of a version in a page, and its value, unless that is a deletion.
+pub type PlainVersion<'a> = (BlockNumber, Option<&'a [u8]>);
 
 /// A page whose checksum held. Its body is in the segment, or in the [`PageBuf`] that it was loaded with.
 #[derive(Clone, Copy)]
@@ -95,7 +104,9 @@ impl<D: AsRef<[u8]>> Segment<D> {
         let salt = frame.salt;
         let dictionary = load_dictionary(dictionary_bytes, &dictionary)?;
         let checks = PageChecks::new(summary.pages);
-        Ok(Self { data, salt, summary, runs: run_table, dictionary, checks })
+        let blobs_len = (PAGE_SIZE - LINES_ASKED * CACHE_LINE) as u64;
+        let entry_len = (blobs_len * summary.pages / summary.entries.max(1)).min(blobs_len);
+        Ok(Self { data, salt, summary, runs: run_table, dictionary, checks, entry_len })
     }
 
     /// What the footer says.
@@ -133,13 +144,36 @@ impl<D: AsRef<[u8]>> Segment<D> {
         if span.first != span.last {
             page = self.page_of(span, key, at, buf)?;
         }
-        let hint = if page == span.first { span.restart.into() } else { 0 };
-        match self.sound(page).map_or(Found::Unsure, |bytes| find(bytes, hint, key, at)) {
+        match self.find(span, page, key, at) {
             Found::Entry(block, Some(bytes)) => Ok(Some(Version { block, value: Value::Inline(bytes) })),
             Found::Entry(block, None) => Ok(Some(Version { block, value: Value::Deletion })),
             Found::Absent if page == span.last => Ok(None),
             Found::Absent | Found::Unsure => self.get_ordered(span, page, key, at, buf),
         }
+    }
+
+    /// What [`get_in`](Self::get_in) answers, where the one page of a span says it by its fingerprints and holds the value, as a plain
+    /// page nearly always does: the block, and the value or that it is a deletion. `None`: ask `get_in`.
+    ///
+    /// # Cost
+    /// One page.
+    #[inline]
+    pub fn get_plain(&self, span: PageSpan, key: &[u8], at: BlockNumber) -> Option<Option<PlainVersion<'_>>> {
+        if span.first != span.last || span.last >= self.summary.pages {
+            return None;
+        }
+        match self.find(span, span.first, key, at) {
+            Found::Entry(block, value) => Some(Some((block, value))),
+            Found::Absent => Some(None),
+            Found::Unsure => None,
+        }
+    }
+
+    /// Looks into a page of a span by its fingerprints.
+    #[inline]
+    fn find(&self, span: PageSpan, page: u64, key: &[u8], at: BlockNumber) -> Found<'_> {
+        let hint = if page == span.first { span.restart.into() } else { 0 };
+        self.sound(page).map_or(Found::Unsure, |bytes| find(bytes, hint, key, at))
     }
 
     /// The same by the order of the entries, from the page on that the span begins with or [`Segment::page_of`] gave.
@@ -180,6 +214,19 @@ impl<D: AsRef<[u8]>> Segment<D> {
         let (first, last) = (span.first.min(last_page), span.last.min(last_page));
         let page = PAGE_SIZE as u64;
         self.runs.file_page(first) * page..(self.runs.file_page(last) + 1) * page
+    }
+
+    /// The bytes of the file that a lookup in the first page of a span most likely touches: the columns, and where the pivot that the
+    /// span comes from and `entries` entries after it are, were all entries as long as the mean. A guess, for asking memory ahead.
+    #[inline]
+    pub fn likely_lines(&self, span: PageSpan, entries: u32) -> [Range<u64>; 2] {
+        let page = self.file_range(PageSpan::page(span.first));
+        let columns = page.start..page.start + (LINES_ASKED * CACHE_LINE) as u64;
+        let entry_len = self.entry_len;
+        let before = GROUP_IDEAL as u64 * u64::from(span.restart) * entry_len;
+        let from = columns.end + before.saturating_sub(GUESS_SLACK);
+        let to = columns.end + before + GUESS_SLACK + u64::from(entries) * entry_len;
+        [columns, from.min(page.end)..to.min(page.end)]
     }
 
     /// Loads a page: checks it the first time, decodes it where it is compressed.

@@ -321,6 +321,8 @@ pub(crate) struct LiveSegment {
     pub(crate) kvei: Arc<LiveFile<ExistenceFilter<Mapping>>>,
     /// The heads of the first and the last key, once the `.kv` was opened.
     key_heads: OnceLock<(u64, u64)>,
+    /// Whether the filter said *maybe* to the key before, and so is expected to do it again: a guess of lookups.
+    pub(crate) expects_key: AtomicBool,
 }
 
 impl LiveSegment {
@@ -410,7 +412,7 @@ impl LiveSegment {
         kvei: Arc<LiveFile<ExistenceFilter<Mapping>>>,
     ) -> Self {
         let blocks = directory.config.step_len.blocks(record.steps);
-        Self { record, blocks, kv, bt, kvei, key_heads: OnceLock::new() }
+        Self { record, blocks, kv, bt, kvei, key_heads: OnceLock::new(), expects_key: AtomicBool::new(true) }
     }
 
     /// What the footer of the `.kv` says.

@@ -20,6 +20,8 @@ use std::sync::Arc;
 use icecore_index::PrefetchHint;
 use memmap2::{Advice, Mmap, UncheckedAdvice};
 
+const CACHE_LINE: usize = 64;
+
 /// How a mapping will be read, which decides the read-ahead of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
@@ -136,28 +138,22 @@ impl Drop for ReadaheadBatch<'_> {
 impl Mapping {
     /// Asks for what an accessor says it will touch: from memory or from the disk.
     #[inline]
-    pub fn prefetch<const LINES: usize>(&self, hint: PrefetchHint<LINES>) {
+    pub fn prefetch(&self, hint: PrefetchHint) {
         match hint {
-            PrefetchHint::Lines(lines) => lines.into_iter().for_each(|line| self.prefetch_line(line)),
+            PrefetchHint::Lines(lines) => {
+                let bytes = self.as_ref();
+                lines.into_iter().filter_map(|at| bytes.get(at as usize)).for_each(prefetch_line);
+            }
             PrefetchHint::Page(page) => self.will_need(page),
         }
     }
 
-    /// Asks the CPU to fetch the cache line at `offset` and returns at once. For a reader that knows where it will look next:
-    /// the line comes while it does something else.
-    ///
-    /// Nothing is read from the disk for it: where the page is not mapped the wish is dropped.
+    /// Asks for the cache lines of a byte range from memory. What is outside the file is left out.
     #[inline]
-    fn prefetch_line(&self, offset: u64) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(byte) = self.as_ref().get(offset as usize) {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a prefetch is a hint: it reads nothing into the program and cannot fault, whatever the address; this one
-            // is in the mapping. SSE, which it belongs to, is part of every x86_64.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = offset;
+    pub(crate) fn prefetch_lines(&self, range: Range<u64>) {
+        let bytes = self.as_ref().get(range.start as usize..).unwrap_or_default();
+        let len = bytes.len().min(range.end.saturating_sub(range.start) as usize);
+        bytes[..len].iter().step_by(CACHE_LINE).for_each(prefetch_line);
     }
 
     /// Releases the pages that were read, so that they no longer count as memory of this process; the next touch brings them back,
@@ -172,6 +168,23 @@ impl Mapping {
         // A hint: where it fails, the pages stay counted until the mapping goes.
         let _ = released;
     }
+}
+
+/// Asks the CPU to fetch the cache line of a byte and returns at once. For a reader that knows where it will look next: the line
+/// comes while it does something else.
+///
+/// Nothing is read from the disk for it: where the page is not mapped the wish is dropped.
+#[inline]
+fn prefetch_line(byte: &u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch is a hint: it reads nothing into the program and cannot fault, whatever the address; this one is of
+        // a byte that is borrowed. SSE, which it belongs to, is part of every x86_64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = byte;
 }
 
 /// Bytes in memory that behave as a mapped file: what a simulated disk hands out.
@@ -237,7 +250,8 @@ mod tests {
                 [(0, 1), (4000, 5000), (8192, 8197), (0, u64::MAX), (u64::MAX, 3), (8197, 9000)]
             {
                 mapping.will_need(start..end);
-                mapping.prefetch(PrefetchHint::Lines([start, end]));
+                mapping.prefetch(PrefetchHint::Lines([start, end, 1]));
+                mapping.prefetch_lines(start..end);
                 mapping.prefer_huge_pages();
             }
             assert_eq!(mapping.as_ref(), before);

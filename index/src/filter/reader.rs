@@ -108,7 +108,7 @@ impl<D: AsRef<[u8]>> ExistenceFilter<D> {
     /// What to prefetch before the filter is probed: the three cells of a usual shard, the sizes of another, and the page of one
     /// that was not read yet.
     #[inline]
-    pub fn prefetch_hint(&self, plan: &ProbePlan) -> PrefetchHint<3> {
+    pub fn prefetch_hint(&self, plan: &ProbePlan) -> PrefetchHint {
         let page = plan.page_at() as u64;
         if plan.is_usual {
             PrefetchHint::Lines(plan.cells.map(|at| page + u64::from(at)))
@@ -121,7 +121,7 @@ impl<D: AsRef<[u8]>> ExistenceFilter<D> {
 
     /// Whether the page that a probe looks at first was read since the file was opened, so that it is most likely in memory.
     #[inline]
-    fn is_read(&self, plan: &ProbePlan) -> bool {
+    pub fn is_read(&self, plan: &ProbePlan) -> bool {
         plan.is_usual || self.checks.is_checked(u64::from(plan.shards.0))
     }
 

@@ -18,10 +18,6 @@ use super::page::Page;
 use super::top::{Top, ascends};
 use super::{M_AT, PAYLOAD_LEN, PivotSummary, decode, old};
 use crate::density::Density;
-use crate::prefetch::PrefetchHint;
-
-/// The lines of a leaf that are asked for ahead: its header and its directory.
-const LINES_PREFETCHED: usize = 5;
 
 /// Which leaf to search for a position, from [`PivotIndex::leaf`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,16 +119,10 @@ impl<D: AsRef<[u8]>> PivotIndex<D> {
         self.locate_in(self.leaf(key, at), key, at)
     }
 
-    /// What to ask for before [`locate_in`](Self::locate_in) is called: the first lines of the leaf, with its directory, which every
-    /// search scans.
+    /// Whether a leaf was read since the file was opened, so that it is most likely in memory.
     #[inline]
-    pub fn prefetch_hint(&self, leaf: LeafNumber) -> PrefetchHint<LINES_PREFETCHED> {
-        let page = self.leaf_range(leaf);
-        if self.checks.is_checked(leaf.number) {
-            PrefetchHint::Lines(std::array::from_fn(|line| page.start + 64 * line as u64))
-        } else {
-            PrefetchHint::Page(page)
-        }
+    pub fn is_read(&self, leaf: LeafNumber) -> bool {
+        self.checks.is_checked(leaf.number)
     }
 
     /// The bytes of the file that a leaf takes: what to fetch ahead.

@@ -3,7 +3,7 @@
 //! They come from `getrusage`: they count exactly, cost under a microsecond to read, and do not depend on how noisy the machine
 //! is. A *major* fault waited for the disk; a *minor* one found its page in memory and only mapped it.
 
-use std::ops::Sub;
+use std::ops::{Add, Sub};
 
 use nix::sys::resource::{Usage, UsageWho};
 use serde::Serialize;
@@ -39,6 +39,18 @@ impl Sub for Faults {
             major: self.major - earlier.major,
             minor: self.minor - earlier.minor,
             pages_read: self.pages_read - earlier.pages_read,
+        }
+    }
+}
+
+impl Add for Faults {
+    type Output = Self;
+
+    fn add(self, more: Self) -> Self {
+        Self {
+            major: self.major + more.major,
+            minor: self.minor + more.minor,
+            pages_read: self.pages_read + more.pages_read,
         }
     }
 }

@@ -105,9 +105,10 @@ impl StageMeter {
         let now = Instant::now();
         let faults = if self.counts_faults { thread_faults() } else { Faults::default() };
         if let Some(mark) = self.mark.get() {
-            let mut costs = self.costs.get();
-            costs.times[mark.stage as usize] = Some((now - mark.start).as_nanos() as u64);
-            costs.faults[mark.stage as usize] = faults - mark.faults;
+            let (mut costs, stage) = (self.costs.get(), mark.stage as usize);
+            let before = costs.times[stage].unwrap_or(0);
+            costs.times[stage] = Some(before + (now - mark.start).as_nanos() as u64);
+            costs.faults[stage] = costs.faults[stage] + (faults - mark.faults);
             self.costs.set(costs);
         }
         let start = if self.counts_faults { Instant::now() } else { now };

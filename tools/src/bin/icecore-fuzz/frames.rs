@@ -155,7 +155,7 @@ fn read_accessors(sample: &Sample, bytes: &[u8], parent: Checksum) -> Result<(),
                     return Err(format!("lied: a span that there is not: {span:?}"));
                 }
             }
-            let _ = index.prefetch_hint(index.leaf(key, 9));
+            let _ = index.leaf_range(index.leaf(key, 9));
         }
     }
     if let Ok(filter) = ExistenceFilter::open(bytes, parent) {
