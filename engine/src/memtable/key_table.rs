@@ -221,7 +221,8 @@ impl KeyTable {
 impl KeyTable {
     /// The newest version of `key` at or below `at`.
     pub(crate) fn get(&self, key: &[u8], at: BlockNumber) -> Option<Found> {
-        self.find(key).and_then(|number| self.newest(number, self.blocks_up_to(at)))
+        let end = self.blocks_up_to(at);
+        if end == 0 { None } else { self.find(key).and_then(|number| self.newest(number, end)) }
     }
 
     /// The versions of `key` at or below `at`, newest first.
@@ -242,9 +243,10 @@ impl KeyTable {
 
     /// How many of the blocks are at or below `at`: a version is when its block is among them.
     pub(super) fn blocks_up_to(&self, at: BlockNumber) -> u32 {
-        // Most reads are at the head.
-        let end = match self.blocks.last() {
-            Some(last) if at < *last => self.blocks.partition_point(|block| *block <= at),
+        // Most reads are at the head, or below all of the table.
+        let end = match *self.blocks {
+            [first, ..] if at < first => 0,
+            [.., last] if at < last => self.blocks.partition_point(|block| *block <= at),
             _ => self.blocks.len(),
         };
         end as u32
