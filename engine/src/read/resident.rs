@@ -54,7 +54,10 @@ impl ResidentLoad {
         let total = mappings.iter().map(|mapping| mapping.as_ref().len() as u64).sum();
         let progress = Arc::<Progress>::default();
         let of_thread = Arc::clone(&progress);
-        let read = move || mappings.iter().for_each(|mapping| of_thread.read(mapping));
+        // Lookups go to all of an accessor without order, and each wait for the tables of addresses counts.
+        let read = move || {
+            mappings.iter().for_each(|mapping| mapping.in_huge_pages(|| of_thread.read(mapping)));
+        };
         // Without the thread lookups read what they need, as with too small a budget.
         thread::Builder::new().name("icecore-load".to_owned()).spawn(read).ok()?;
         Some(Self { total, progress })
@@ -75,8 +78,6 @@ impl Drop for ResidentLoad {
 impl Progress {
     fn read(&self, mapping: &Mapping) {
         let mut offset = 0;
-        // Lookups go to all of it without order, and each wait for the tables of addresses counts.
-        mapping.prefer_huge_pages();
         mapping.will_need(0..CHUNK as u64);
         for chunk in mapping.as_ref().chunks(CHUNK) {
             if self.is_stopped.load(Ordering::Relaxed) {

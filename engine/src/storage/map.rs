@@ -93,14 +93,22 @@ impl Mapping {
 }
 
 impl Mapping {
-    /// Has the file read and mapped in huge pages from now on, where the file system has them: for files that are read as a whole,
-    /// since a touch then reads two megabytes. What was read before stays as it is.
-    pub(crate) fn prefer_huge_pages(&self) {
+    /// Has what `touch` touches of the file read and mapped in huge pages, where the file system has them: for a file that is read as a
+    /// whole. What was read before stays as it is. Afterwards what is mapped stays mapped so, but a touch of what was evicted meanwhile
+    /// reads a page of 4096 bytes again and not two megabytes.
+    pub(crate) fn in_huge_pages(&self, touch: impl FnOnce()) {
+        // Hints: a kernel that is built without them refuses, and pages stay small.
         #[cfg(target_os = "linux")]
-        if let Source::File(mmap) = &self.0 {
-            // A hint: a kernel that is built without it refuses, and pages stay small.
-            let _ = mmap.advise(Advice::HugePage);
-        }
+        let advise = |advice| {
+            if let Source::File(mmap) = &self.0 {
+                let _ = mmap.advise(advice);
+            }
+        };
+        #[cfg(target_os = "linux")]
+        advise(Advice::HugePage);
+        touch();
+        #[cfg(target_os = "linux")]
+        advise(Advice::NoHugePage);
     }
 }
 
@@ -252,7 +260,7 @@ mod tests {
                 mapping.will_need(start..end);
                 mapping.prefetch(PrefetchHint::Lines([start, end, 1]));
                 mapping.prefetch_lines(start..end);
-                mapping.prefer_huge_pages();
+                mapping.in_huge_pages(|| ());
             }
             assert_eq!(mapping.as_ref(), before);
         }
