@@ -366,7 +366,10 @@ fn huge_accessor_mappings(archive: &std::path::Path) -> usize {
     for line in mappings.lines() {
         match line.strip_prefix("VmFlags:") {
             Some(flags) => huge += usize::from(is_accessor && flags.split(' ').any(|flag| flag == "hg")),
-            None if line.contains(folder) => is_accessor = !line.ends_with(".kv"),
+            None if line.contains(folder) => {
+                is_accessor =
+                    std::path::Path::new(line).extension().is_none_or(|extension| extension != "kv");
+            }
             None if line.contains('/') || line.contains('[') => is_accessor = false,
             None => {}
         }
