@@ -207,7 +207,7 @@ const BATCH_LEN: usize = 64 << 10;
 
 /// Writes a file of the family from front to back: header, pages and raw bytes, footer.
 ///
-/// Holds what is hashed and written at once, [`BATCH_LEN`]; the caller decides how `W` buffers.
+/// Holds what is hashed and written at once, 64 KiB; the caller decides how `W` buffers.
 pub struct FrameWriter<W> {
     sink: W,
     /// Bytes that are neither hashed nor written yet.
