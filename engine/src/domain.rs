@@ -127,6 +127,7 @@ impl Domain {
     ///
     /// # Errors
     /// [`Error::KeyLength`].
+    #[inline]
     pub fn check_key(&self, key: &[u8]) -> Result<(), Error> {
         match self.key_len {
             Some(expected) if expected != key.len() => {

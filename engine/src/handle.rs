@@ -91,6 +91,7 @@ mod sealed {
 ///
 /// # Errors
 /// [`Error::UnknownDomain`] with the names there are.
+#[inline]
 pub(crate) fn id_of<D: AsDomain + ?Sized>(config: &Arc<Config>, domain: &D) -> Result<DomainId, Error> {
     match domain.by() {
         sealed::By::Handle(handle) if Arc::ptr_eq(&handle.config, config) => Ok(handle.id),
@@ -118,6 +119,7 @@ pub(crate) fn known_keys<'k>(
 ///
 /// # Errors
 /// [`Error::UnknownDomain`]; [`Error::KeyLength`].
+#[inline]
 pub(crate) fn id_for_keys<'k, D: AsDomain + ?Sized>(
     config: &Arc<Config>,
     domain: &D,

@@ -55,8 +55,8 @@ pub mod pivot;
 
 pub use density::{Choice, Density, DensityPolicy, EncodingHint, SegmentFacts};
 pub use filter::{
-    BuildParallelism, ExistenceFilter, FILTER_MEMORY_KEYS, FilterBits, FilterBuilder, FilterSummary,
-    MemorySpool, ProbePlan, Spool,
+    BuildParallelism, ExistenceFilter, FILTER_MEMORY_KEYS, FilterBits, FilterBuilder, FilterProbe,
+    FilterSummary, MemorySpool, Spool, UsualShard,
 };
 pub use hash::FilterHash;
 pub use icecore_segments::Error;

@@ -5,8 +5,8 @@ use std::ops::Range;
 /// Part of the next page of a filter, or the whole of it: from [`ExistenceFilter::prefetch_hint`](crate::ExistenceFilter::prefetch_hint).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PrefetchHint {
-    /// The page was read before, so it is most likely in memory: the places of the cache lines that will be needed.
-    Lines([u64; 3]),
+    /// The page was read before, so it is most likely in memory: the place of the cache line that will be needed.
+    Line(u64),
     /// The page was not read since the file was opened, so it is most likely on the disk: all of it.
     Page(Range<u64>),
 }

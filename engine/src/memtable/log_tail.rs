@@ -60,10 +60,16 @@ impl LogTail {
     }
 
     /// The newest version of `key` at or below `at`.
+    #[inline]
     pub(crate) fn find(&self, domain: DomainId, key: &[u8], at: BlockNumber) -> Result<Option<Found>, Error> {
-        if self.up_to(at).is_empty() {
-            return Ok(None);
+        match self.blocks.first() {
+            Some(oldest) if oldest.height <= at => self.find_in_blocks(domain, key, at),
+            _ => Ok(None),
         }
+    }
+
+    /// The same where there are blocks to look at.
+    fn find_in_blocks(&self, domain: DomainId, key: &[u8], at: BlockNumber) -> Result<Option<Found>, Error> {
         if let Some(blocks) = self.blocks_with(domain, key, at) {
             return blocks
                 .map(|block| self.version_in(block, domain, key))

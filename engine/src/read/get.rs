@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use icecore_index::{ExistenceFilter, FilterHash, LeafNumber, ProbePlan};
+use icecore_index::{FilterHash, FilterProbe, LeafNumber, PivotIndex, PrefetchHint, UsualShard};
 use icecore_segments::PageBuf;
 use icecore_segments::bytes::key_head;
 use icecore_segments::span::PageSpan;
@@ -25,9 +25,10 @@ use crate::domain::DomainId;
 use crate::error::Error;
 use crate::memtable::Found;
 use crate::read::read_state::ReadState;
-use crate::segment::live::LiveSegment;
+use crate::segment::live::{LiveSegment, OpenFile};
 use crate::stats::{Count, Event};
 use crate::storage::Mapping;
+use crate::storage::map::prefetch_line;
 
 thread_local! {
     // Decoding a page needs a buffer; one per thread, so that a lookup allocates nothing but its answer.
@@ -60,47 +61,62 @@ impl ReadState {
             tally.count(Event::Memory);
             return Ok(Some((found, Origin::Memory)));
         }
-        let (head, hash) = (key_head(key), FilterHash::of(key));
+        let (head, probe) = (key_head(key), FilterProbe::new(FilterHash::of(key)));
         let spans = |segment: &&Arc<LiveSegment>| segment.blocks.0 <= at && segment.spans_key(head);
-        let mut candidates = self.domain(domain).iter().rev().filter(spans);
+        let mut candidates = self.domain(domain).iter().rev().filter(spans).map(Arc::as_ref);
         let Some(first) = candidates.next() else { return Ok(None) };
         let Some(second) = candidates.next() else {
-            let found = first.find_alone(hash, key, at, tally)?;
+            let found = first.find_alone(&probe, key, at, tally)?;
             return Ok(found.map(|found| (found, Origin::Segment(first))));
         };
-        let mut candidates = [first, second].into_iter().chain(candidates);
+        let mut group = [None; GROUP];
+        (group[0], group[1]) = (Some(first), Some(second));
+        let mut taken = 2;
         loop {
-            let mut group = [const { None }; GROUP];
-            for (slot, segment) in group.iter_mut().zip(&mut candidates) {
-                *slot = Some((segment, segment.probe(hash).inspect(Probe::prefetch)));
-            }
-            for (segment, probe) in group.iter().map_while(Option::as_ref) {
-                if segment.may_hold_by(probe.as_ref(), hash, tally)? {
-                    let span = segment.locate_in(None, key, at, tally)?;
-                    segment.prefetch_page(span);
-                    if let Some(found) = segment.search(span, key, at, tally)? {
-                        return Ok(Some((found, Origin::Segment(segment))));
-                    }
-                }
+            group[taken..].fill_with(|| candidates.next());
+            if let Some((found, segment)) = find_in_group(&group, &probe, key, at, tally)? {
+                return Ok(Some((found, Origin::Segment(segment))));
             }
             if group[GROUP - 1].is_none() {
                 return Ok(None);
             }
+            taken = 0;
         }
     }
 }
 
-/// A filter, and where in it a hash is to be probed.
-struct Probe<'v> {
-    filter: &'v ExistenceFilter<Mapping>,
-    plan: ProbePlan,
+/// The ladder in several segments that span the key, from the newest. Their filters answer first, and nobody looks at an answer until all were
+/// asked: so they are waited for together.
+fn find_in_group<'v>(
+    group: &[Option<&'v LiveSegment>; GROUP],
+    probe: &FilterProbe,
+    key: &[u8],
+    at: BlockNumber,
+    tally: &impl Count,
+) -> Result<Option<(Found, &'v LiveSegment)>, Error> {
+    let mut answers = [None; GROUP];
+    for (answer, segment) in answers.iter_mut().zip(group.iter().map_while(|segment| *segment)) {
+        *answer = segment.usual_shard(probe).map(|shard| shard.may_contain(probe));
+        if answer.is_none() {
+            segment.request_filter(probe.hash());
+        }
+    }
+    for (answer, segment) in answers.into_iter().zip(group.iter().map_while(|segment| *segment)) {
+        if segment.may_hold_by(answer, probe.hash(), tally)? {
+            let span = segment.locate_now(key, at, tally)?;
+            if let Some(found) = segment.search(span, key, at, tally)? {
+                return Ok(Some((found, segment)));
+            }
+        }
+    }
+    Ok(None)
 }
 
-impl Probe<'_> {
-    #[inline]
-    fn prefetch(&self) {
-        self.filter.data().prefetch(self.filter.prefetch_hint(&self.plan));
-    }
+/// Asks memory for the whole of a leaf: its directory says which lines, and to wait for that and then for them takes longer than 64 lines
+/// at once.
+#[inline]
+fn prefetch_leaf(index: &PivotIndex<Mapping>, leaf: LeafNumber) {
+    index.data().prefetch_lines(index.leaf_range(leaf));
 }
 
 impl LiveSegment {
@@ -111,15 +127,25 @@ impl LiveSegment {
     #[inline]
     fn find_alone(
         &self,
-        hash: FilterHash,
+        probe: &FilterProbe,
         key: &[u8],
         at: BlockNumber,
         tally: &impl Count,
     ) -> Result<Option<Found>, Error> {
-        let probe = self.probe(hash);
-        let ahead = probe.as_ref().and_then(|probe| self.locate_ahead(probe, key, at, tally));
-        let may_hold = self.may_hold_by(probe.as_ref(), hash, tally)?;
-        if self.expects_key.load(Ordering::Relaxed) != may_hold {
+        let is_expected = self.expects_key.load(Ordering::Relaxed);
+        let shard = self.usual_shard(probe);
+        let ahead = match shard {
+            // The cells are the next that is read: nothing is won by asking for them.
+            Some(_) if !is_expected => None,
+            Some(shard) => {
+                shard.touched(probe).into_iter().for_each(prefetch_line);
+                self.locate_ahead(key, at, tally)
+            }
+            None => self.locate_beside_filter(probe.hash(), key, at, tally),
+        };
+        let answer = shard.map(|shard| shard.may_contain(probe));
+        let may_hold = self.may_hold_by(answer, probe.hash(), tally)?;
+        if is_expected != may_hold {
             // Written when it changes only: threads that look up share the line.
             self.expects_key.store(may_hold, Ordering::Relaxed);
         }
@@ -128,45 +154,84 @@ impl LiveSegment {
         }
         let span = match ahead {
             Some(span) => span,
-            None => {
-                let span = self.locate_in(None, key, at, tally)?;
-                self.prefetch_page(span);
-                span
-            }
+            None => self.locate_now(key, at, tally)?,
         };
         self.search(span, key, at, tally)
     }
 
-    /// Where a key is that the filter is expected to know, if that costs no wait for the disk; its page is asked for. Asks for filter and leaf
-    /// in any case, but for the leaf of a key that is not expected.
+    /// Where a key is that the filter knows; its page is asked for.
     #[inline]
-    fn locate_ahead(
+    fn locate_now(&self, key: &[u8], at: BlockNumber, tally: &impl Count) -> Result<PageSpan, Error> {
+        let leaf = self.bt.opened().map(|index| {
+            let leaf = index.leaf(key, at);
+            if index.is_read(leaf) {
+                prefetch_leaf(index, leaf);
+            }
+            leaf
+        });
+        let span = self.locate_in(leaf, key, at, tally)?;
+        self.prefetch_page(span);
+        Ok(span)
+    }
+
+    /// Where a key is, if that costs no wait for the disk; its page is asked for.
+    #[inline]
+    fn locate_ahead(&self, key: &[u8], at: BlockNumber, tally: &impl Count) -> Option<PageSpan> {
+        let index = self.bt.get().ok()?.view();
+        let leaf = self.request_leaf(key, at)?;
+        tally.count(Event::IndexProbe);
+        let span = index.locate_in(leaf, key, at).ok()?;
+        self.prefetch_page(span);
+        Some(span)
+    }
+
+    /// The same where more of the filter than three cells is needed: asked for first. Where that comes from the disk, so may the leaf,
+    /// whether the key is expected or not.
+    #[cold]
+    fn locate_beside_filter(
         &self,
-        probe: &Probe<'_>,
+        hash: FilterHash,
         key: &[u8],
         at: BlockNumber,
         tally: &impl Count,
     ) -> Option<PageSpan> {
-        probe.prefetch();
-        let is_expected = self.expects_key.load(Ordering::Relaxed);
-        if !is_expected && probe.filter.is_read(&probe.plan) {
-            return None;
+        let comes_from_disk = self.request_filter(hash);
+        if self.expects_key.load(Ordering::Relaxed) {
+            return self.locate_ahead(key, at, tally);
         }
+        if comes_from_disk {
+            self.request_leaf(key, at);
+        }
+        None
+    }
+
+    /// Asks for the leaf of a key. `None` where that has to come from the disk, or cannot.
+    #[inline]
+    fn request_leaf(&self, key: &[u8], at: BlockNumber) -> Option<LeafNumber> {
         let index = self.bt.get().ok()?.view();
         let leaf = index.leaf(key, at);
         if !index.is_read(leaf) {
             index.data().will_need(index.leaf_range(leaf));
             return None;
         }
-        // The whole of it: its directory says which lines, and to wait for that and then for them takes longer than 64 lines at once.
-        index.data().prefetch_lines(index.leaf_range(leaf));
-        if !is_expected {
-            return None;
-        }
-        tally.count(Event::IndexProbe);
-        let span = index.locate_in(leaf, key, at).ok()?;
-        self.prefetch_page(span);
-        Some(span)
+        prefetch_leaf(index, leaf);
+        Some(leaf)
+    }
+
+    /// Asks for what a probe of the filter touches first, and says whether it has to come from the disk. A filter that cannot be opened is
+    /// met again, and reported, when it is probed.
+    #[cold]
+    fn request_filter(&self, hash: FilterHash) -> bool {
+        let Ok(filter) = self.kvei.get().map(OpenFile::view) else { return false };
+        let hint = filter.prefetch_hint(hash);
+        let comes_from_disk = matches!(hint, PrefetchHint::Page(_));
+        filter.data().prefetch(hint);
+        comes_from_disk
+    }
+
+    #[inline]
+    fn usual_shard(&self, probe: &FilterProbe) -> Option<UsualShard<'_>> {
+        self.kvei.opened()?.usual_shard(probe)
     }
 
     /// Asks for what a lookup most likely touches of a page, all at once: the columns say where in the page the entry is, and to wait for
@@ -199,32 +264,16 @@ impl LiveSegment {
         Ok(found)
     }
 
-    /// Where to probe the filter. One that cannot be opened is met again, and reported, when it is probed.
+    /// Probes the filter, unless three cells of it gave the answer, and counts it.
     #[inline]
-    fn probe(&self, hash: FilterHash) -> Option<Probe<'_>> {
-        let filter = self.kvei.get().ok()?.view();
-        Some(Probe { filter, plan: filter.plan(hash) })
-    }
-
-    /// Probes the filter as planned, and counts it.
-    #[inline]
-    fn may_hold_by(
-        &self,
-        probe: Option<&Probe<'_>>,
-        hash: FilterHash,
-        tally: &impl Count,
-    ) -> Result<bool, Error> {
+    fn may_hold_by(&self, answer: Option<bool>, hash: FilterHash, tally: &impl Count) -> Result<bool, Error> {
         tally.count(Event::FilterProbe);
-        match probe.and_then(|probe| probe.filter.probe_cells(&probe.plan)) {
-            Some(answer) => Ok(answer),
-            None => self.probe_filter(hash),
-        }
+        answer.map_or_else(|| self.probe_filter(hash), Ok)
     }
 
     /// Probes the filter, and counts it. Touches one page.
     pub(crate) fn may_hold(&self, hash: FilterHash, tally: &impl Count) -> Result<bool, Error> {
-        tally.count(Event::FilterProbe);
-        self.probe_filter(hash)
+        self.may_hold_by(None, hash, tally)
     }
 
     /// Probes the filter. Without a sound one every key may be there.

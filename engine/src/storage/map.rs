@@ -148,10 +148,7 @@ impl Mapping {
     #[inline]
     pub fn prefetch(&self, hint: PrefetchHint) {
         match hint {
-            PrefetchHint::Lines(lines) => {
-                let bytes = self.as_ref();
-                lines.into_iter().filter_map(|at| bytes.get(at as usize)).for_each(prefetch_line);
-            }
+            PrefetchHint::Line(at) => self.as_ref().get(at as usize).into_iter().for_each(prefetch_line),
             PrefetchHint::Page(page) => self.will_need(page),
         }
     }
@@ -161,7 +158,14 @@ impl Mapping {
     pub(crate) fn prefetch_lines(&self, range: Range<u64>) {
         let bytes = self.as_ref().get(range.start as usize..).unwrap_or_default();
         let len = bytes.len().min(range.end.saturating_sub(range.start) as usize);
-        bytes[..len].iter().step_by(CACHE_LINE).for_each(prefetch_line);
+        // Four at a time: a step costs two instructions, a line one.
+        let (fours, rest) = bytes[..len].as_chunks::<{ 4 * CACHE_LINE }>();
+        for four in fours {
+            for line in 0..4 {
+                prefetch_line(&four[line * CACHE_LINE]);
+            }
+        }
+        rest.iter().step_by(CACHE_LINE).for_each(prefetch_line);
     }
 
     /// Releases the pages that were read, so that they no longer count as memory of this process; the next touch brings them back,
@@ -183,7 +187,7 @@ impl Mapping {
 ///
 /// Nothing is read from the disk for it: where the page is not mapped the wish is dropped.
 #[inline]
-fn prefetch_line(byte: &u8) {
+pub(crate) fn prefetch_line(byte: &u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -258,7 +262,7 @@ mod tests {
                 [(0, 1), (4000, 5000), (8192, 8197), (0, u64::MAX), (u64::MAX, 3), (8197, 9000)]
             {
                 mapping.will_need(start..end);
-                mapping.prefetch(PrefetchHint::Lines([start, end, 1]));
+                mapping.prefetch(PrefetchHint::Line(start));
                 mapping.prefetch_lines(start..end);
                 mapping.in_huge_pages(|| ());
             }

@@ -16,12 +16,14 @@
 //! are built by the crate `xorf`, and asked in place over the bytes of the page by the same arithmetic.
 
 mod builder;
+mod probe;
 mod reader;
 mod shard;
 mod spool;
 
 pub use builder::{FilterBuilder, MEMORY_KEYS as FILTER_MEMORY_KEYS};
-pub use reader::{ExistenceFilter, ProbePlan};
+pub use probe::{FilterProbe, UsualShard};
+pub use reader::ExistenceFilter;
 pub use spool::{MemorySpool, Spool};
 
 use icecore_segments::frame::FileSummary;

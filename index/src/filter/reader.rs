@@ -9,7 +9,8 @@ use icecore_segments::checksum::{Checksum, PageChecks, Salt, crc64, is_sealed};
 use icecore_segments::error::{Corruption, Error, Part, Reason};
 use icecore_segments::frame::{Frame, Kind, PAGE_SIZE};
 
-use super::shard::{Shard, cell, usual_probe};
+use super::probe::{FilterProbe, UsualShard};
+use super::shard::Shard;
 use super::{BITS_AT, FilterBits, FilterSummary, PAYLOAD_LEN};
 use crate::hash::FilterHash;
 use crate::prefetch::PrefetchHint;
@@ -27,26 +28,6 @@ pub struct ExistenceFilter<D> {
     /// The shards that were checked and found usual: their cells are all that a probe reads.
     usual: PageChecks,
     summary: FilterSummary,
-}
-
-/// Where a filter is to be probed for a hash: from [`ExistenceFilter::plan`].
-#[derive(Clone, Copy, Debug)]
-pub struct ProbePlan {
-    hash: FilterHash,
-    /// The shards that can hold the hash, mostly one.
-    shards: (u32, u32),
-    /// Whether the first is the only one and was found usual: then its cells and the fingerprint are all that a probe needs.
-    is_usual: bool,
-    fingerprint: u16,
-    cells: [u16; 3],
-}
-
-impl ProbePlan {
-    /// The first byte of the page of the first shard.
-    #[inline]
-    fn page_at(&self) -> usize {
-        (self.shards.0 as usize + 1) * PAGE_SIZE
-    }
 }
 
 impl<D: AsRef<[u8]>> ExistenceFilter<D> {
@@ -87,75 +68,53 @@ impl<D: AsRef<[u8]>> ExistenceFilter<D> {
         Ok(Self { data, salt, boundaries, checks, usual, summary })
     }
 
-    /// Whether the segment may have the key. `false` is certain.
-    ///
-    /// # Errors
-    /// As [`probe`](Self::probe).
-    #[inline]
-    pub fn may_contain(&self, hash: FilterHash) -> Result<bool, Error> {
-        self.probe(&self.plan(hash))
-    }
-
-    /// Where to probe for a hash, found in memory alone.
-    #[inline]
-    pub fn plan(&self, hash: FilterHash) -> ProbePlan {
-        let shards = self.shards(hash);
-        let is_usual = shards.1 - shards.0 == 1 && self.usual.is_checked(u64::from(shards.0));
-        let (fingerprint, cells) = usual_probe(hash.to_u64(), self.summary.bits);
-        ProbePlan { hash, shards, is_usual, fingerprint, cells }
-    }
-
-    /// What to prefetch before the filter is probed: the three cells of a usual shard, the sizes of another, and the page of one
-    /// that was not read yet.
-    #[inline]
-    pub fn prefetch_hint(&self, plan: &ProbePlan) -> PrefetchHint {
-        let page = plan.page_at() as u64;
-        if plan.is_usual {
-            PrefetchHint::Lines(plan.cells.map(|at| page + u64::from(at)))
-        } else if self.is_read(plan) {
-            PrefetchHint::Lines([page; 3])
-        } else {
-            PrefetchHint::Page(page..page + PAGE_SIZE as u64)
-        }
-    }
-
-    /// Whether the page that a probe looks at first was read since the file was opened, so that it is most likely in memory.
-    #[inline]
-    pub fn is_read(&self, plan: &ProbePlan) -> bool {
-        plan.is_usual || self.checks.is_checked(u64::from(plan.shards.0))
-    }
-
-    /// What [`probe`](Self::probe) answers, where three cells of a page that was checked before say it, as nearly always; else
-    /// `None`.
-    #[inline]
-    pub fn probe_cells(&self, plan: &ProbePlan) -> Option<bool> {
-        if !plan.is_usual {
-            return None;
-        }
-        let page = self.data.as_ref().get(plan.page_at()..plan.page_at() + PAGE_SIZE)?;
-        let [first, second, third] = plan.cells.map(|at| cell(page, usize::from(at), self.summary.bits));
-        Some(plan.fingerprint == first? ^ second? ^ third?)
-    }
-
-    /// Whether the segment may have the key of the hash that was planned for. `false` is certain. Touches one page.
+    /// Whether the segment may have the key. `false` is certain. Touches one page.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when the page is damaged, checked when it is touched for the first time after opening.
     #[inline]
-    pub fn probe(&self, plan: &ProbePlan) -> Result<bool, Error> {
-        self.probe_cells(plan).map_or_else(|| self.probe_shards(plan), Ok)
+    pub fn may_contain(&self, hash: FilterHash) -> Result<bool, Error> {
+        let probe = FilterProbe::new(hash);
+        self.usual_shard(&probe)
+            .map_or_else(|| self.probe_shards(hash), |shard| Ok(shard.may_contain(&probe)))
     }
 
     #[cold]
-    fn probe_shards(&self, plan: &ProbePlan) -> Result<bool, Error> {
-        for number in u64::from(plan.shards.0)..u64::from(plan.shards.1) {
-            let shard = self.shard(number)?;
-            let answer = shard.may_contain(plan.hash.to_u64(), self.summary.bits);
+    fn probe_shards(&self, hash: FilterHash) -> Result<bool, Error> {
+        let (first, end) = self.shards(hash);
+        for number in u64::from(first)..u64::from(end) {
+            let answer = self.shard(number)?.may_contain(hash.to_u64(), self.summary.bits);
             if answer.ok_or_else(|| damaged(number, Reason::Field))? {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// The page that answers a probe by three cells, as nearly all do that were read before. `None`: ask
+    /// [`may_contain`](Self::may_contain). Found in memory alone.
+    #[expect(clippy::inline_always, reason = "a call for each segment costs a fifth of its probe: callgrind")]
+    #[inline(always)]
+    pub fn usual_shard(&self, probe: &FilterProbe) -> Option<UsualShard<'_>> {
+        let (number, end) = self.shards(probe.hash());
+        if end - number != 1 || !self.usual.is_checked(u64::from(number)) {
+            return None;
+        }
+        let from = (number as usize + 1) * PAGE_SIZE;
+        let page = self.data.as_ref().get(from..)?.first_chunk()?;
+        Some(UsualShard::new(page, self.summary.bits))
+    }
+
+    /// What to prefetch for a key of which [`usual_shard`](Self::usual_shard) knows no page: the sizes of a shard that was read before, the
+    /// page of one that was not.
+    pub fn prefetch_hint(&self, hash: FilterHash) -> PrefetchHint {
+        let number = u64::from(self.shards(hash).0);
+        let page = (number + 1) * PAGE_SIZE as u64;
+        if self.checks.is_checked(number) {
+            PrefetchHint::Line(page)
+        } else {
+            PrefetchHint::Page(page..page + PAGE_SIZE as u64)
+        }
     }
 
     /// The bytes of the file that [`may_contain`](Self::may_contain) will touch, computed from memory alone: what to fetch ahead.

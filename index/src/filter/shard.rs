@@ -78,9 +78,10 @@ const fn usual(bits: FilterBits) -> Sizes {
 /// The fingerprint of a hash in a usual shard, and where in the page its three cells are: a probe then needs nothing else of the
 /// page, so the three are read at once.
 #[inline]
-pub(crate) fn usual_probe(hash: u64, bits: FilterBits) -> (u16, [u16; 3]) {
-    let (fingerprint, cells) = usual(bits).probe(hash);
-    (fingerprint_of(fingerprint, bits), cells.map(|cell| (CELLS_AT + cell * bits.width()) as u16))
+pub(crate) fn usual_probe(hash: u64, bits: FilterBits) -> (u16, [usize; 3]) {
+    let (fingerprint, [first, second, third]) = usual(bits).probe(hash);
+    let at = |cell: usize| CELLS_AT + cell * bits.width();
+    (fingerprint_of(fingerprint, bits), [at(first), at(second), at(third)])
 }
 
 /// The bits of a fingerprint that a cell has.
@@ -275,7 +276,7 @@ mod tests {
                 let shard = Shard::read(&page[..]).unwrap();
                 for hash in (0..5000).map(|key| mix(key, 1000 * i)).filter(|_| shard.is_usual(bits)) {
                     let (fingerprint, cells) = usual_probe(hash, bits);
-                    let [a, b, c] = cells.map(|at| cell(&page[..], usize::from(at), bits).unwrap());
+                    let [a, b, c] = cells.map(|at| cell(&page[..], at, bits).unwrap());
                     assert_eq!(Some(fingerprint == a ^ b ^ c), shard.may_contain(hash, bits));
                 }
                 shard.is_usual(bits)

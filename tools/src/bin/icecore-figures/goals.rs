@@ -176,6 +176,7 @@ pub(crate) const INSTRUCTIONS: &[Goal] = &[
     ("warm get of an unknown key: instructions", "", AtMost(450.0)),
     ("warm get of a known key over 8 unmerged segments: instructions", "", Free),
     ("warm get of an unknown key over 8 unmerged segments: instructions", "", Free),
+    ("warm get of a known key over 8 unmerged segments to one: time", "x", AtMost(1.6)),
 ];
 
 /// The figures of `hot`; rates are of one thread.

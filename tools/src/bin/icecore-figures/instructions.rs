@@ -10,6 +10,7 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use icecore::measure::{LoneSegment, SegmentReader};
@@ -39,6 +40,9 @@ const UNKNOWN: &str = "unknown.keys";
 
 /// How many unmerged segments the second archive has.
 const SEGMENTS: usize = 8;
+
+/// How often the lookups are timed in each archive: the first pass opens files and touches pages.
+const PASSES: usize = 20;
 
 /// What the names of the counted functions have in common, twice: of two options with one pattern valgrind heeds one.
 const COUNTED: [&str; 2] = ["*counted_*", "*ounted_*"];
@@ -107,6 +111,8 @@ pub(crate) fn run(args: &InstructionsArgs) -> Result<(), Box<dyn Error>> {
         "warm get of an unknown key over 8 unmerged segments: instructions",
         per_lookup("counted_unknown_of_many")?,
     );
+    figures
+        .add("warm get of a known key over 8 unmerged segments to one: time", time_of_many(folder.path())?);
     let conditions = InstructionsConditions {
         entries: args.entries,
         m: args.m,
@@ -185,11 +191,7 @@ fn count_of(dump: &str) -> Option<(String, u64)> {
 
 /// The lookups of [`run`], in the folder that it prepared: what callgrind watches.
 pub(crate) fn look_up(folder: &Path) -> Result<(), Box<dyn Error>> {
-    let keys = |name: &str| -> Result<Vec<Key>, Box<dyn Error>> {
-        let bytes = fs::read(folder.join(name))?;
-        Ok(bytes.as_chunks().0.to_vec())
-    };
-    let (known, unknown) = (keys(KNOWN)?, keys(UNKNOWN)?);
+    let (known, unknown) = (read_keys(folder, KNOWN)?, read_keys(folder, UNKNOWN)?);
     for (name, count_known, count_unknown) in [
         (ONE, counted_known as Counted, counted_unknown as Counted),
         (MANY, counted_known_of_many, counted_unknown_of_many),
@@ -206,6 +208,29 @@ pub(crate) fn look_up(folder: &Path) -> Result<(), Box<dyn Error>> {
     let steps = StepRange::new(Step(0), Step(1)).ok_or("no range")?;
     let segment = LoneSegment::open(&storage, &folder.join(ONE), DOMAIN, steps)?.reader()?;
     parts(&segment, &known)
+}
+
+/// How long the known keys take in the archive of many segments, to the time in that of one: each the shortest of passes in turn.
+fn time_of_many(folder: &Path) -> Result<f64, Box<dyn Error>> {
+    let known = read_keys(folder, KNOWN)?;
+    let mut views = Vec::new();
+    for name in [ONE, MANY] {
+        let reader = Reader::open(folder.join(name))?;
+        views.push((reader.latest()?, reader.domain(DOMAIN)?, Duration::MAX));
+    }
+    for _ in 0..PASSES {
+        for (view, domain, shortest) in &mut views {
+            let start = Instant::now();
+            check(found(view, domain, &known)?, known.len())?;
+            *shortest = start.elapsed().min(*shortest);
+        }
+    }
+    Ok(views[1].2.as_secs_f64() / views[0].2.as_secs_f64())
+}
+
+/// The keys that the run wrote for its child.
+fn read_keys(folder: &Path, name: &str) -> Result<Vec<Key>, Box<dyn Error>> {
+    Ok(fs::read(folder.join(name))?.as_chunks().0.to_vec())
 }
 
 /// One of the functions below. Each has a line that no other has, or the compiler would make them one.

@@ -1,6 +1,6 @@
 //! Targets over one file of the segment family: its header, its footer, and what is between.
 
-use icecore_index::{ExistenceFilter, FilterHash, PivotIndex};
+use icecore_index::{ExistenceFilter, FilterHash, FilterProbe, PivotIndex};
 use icecore_segments::checksum::Checksum;
 use icecore_segments::frame::{Frame, Header, Kind, PAGE_SIZE};
 use icecore_segments::span::PageSpan;
@@ -162,8 +162,10 @@ fn read_accessors(sample: &Sample, bytes: &[u8], parent: Checksum) -> Result<(),
         let _ = filter.verify();
         for (_, key) in &sample.keys {
             let hash = FilterHash::of(key);
+            let _ = (filter.may_contain(hash), filter.page_range(hash), filter.prefetch_hint(hash));
+            let probe = FilterProbe::new(hash);
             let _ =
-                (filter.may_contain(hash), filter.page_range(hash), filter.prefetch_hint(&filter.plan(hash)));
+                filter.usual_shard(&probe).map(|shard| (shard.touched(&probe), shard.may_contain(&probe)));
         }
     }
     Ok(())
