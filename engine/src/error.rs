@@ -6,6 +6,9 @@ use std::path::PathBuf;
 
 use icecore_segments::step::BlockNumber;
 
+#[cfg(feature = "object-store")]
+use crate::remote_error::RemoteError;
+
 /// What was being done to a file when the system refused: part of [`Error::Io`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -130,8 +133,8 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
-    /// The directory is a checkpoint that was interrupted before it was complete. Make it again, or remove it.
-    #[error("the checkpoint at {} was not finished", path.display())]
+    /// The directory is a checkpoint or a pulled copy that was interrupted before it was complete. Repeat that, or remove it.
+    #[error("the copy at {} was not finished", path.display())]
     Unfinished {
         /// The directory.
         path: PathBuf,
@@ -277,6 +280,10 @@ pub enum Error {
         /// Bytes free on the file system.
         free: u64,
     },
+    /// A bucket or an object in it.
+    #[cfg(feature = "object-store")]
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
     /// An earlier write or sync failed and left the disk in doubt. The archive answers reads and refuses writes. Mend the cause,
     /// drop the [`Archive`](crate::Archive) and open it again; readers cloned from it get [`Error::Closed`] then.
     #[error("writes are refused since an earlier failure: {since}")]
@@ -438,12 +445,27 @@ impl Error {
             | Self::TooLarge { .. }
             | Self::Options { .. } => ErrorKind::Misuse,
             Self::NoRoom { .. } => ErrorKind::NoSpace,
+            #[cfg(feature = "object-store")]
+            Self::Remote(error) => kind_of_remote(error),
             Self::CommitUnknown { source, .. } => source.kind(),
             // Of a poisoned archive these causes must be known for what they are, or opening again fails as well.
             Self::HeldUp { cause, .. }
             | Self::Poisoned { cause: cause @ (ErrorKind::NoSpace | ErrorKind::Limit), .. } => *cause,
             Self::Poisoned { .. } | Self::Replaced { .. } | Self::Closed { .. } => ErrorKind::Closed,
         }
+    }
+}
+
+#[cfg(feature = "object-store")]
+fn kind_of_remote(error: &RemoteError) -> ErrorKind {
+    use RemoteError as R;
+    match error {
+        R::Gone { .. } | R::Damaged { .. } => ErrorKind::Corrupt,
+        R::Unsupported { .. } => ErrorKind::Unsupported,
+        R::Url { .. } | R::OtherArchive { .. } | R::Ahead { .. } => ErrorKind::Misuse,
+        R::NoArchive { .. } | R::NoGeneration { .. } => ErrorKind::NotFound,
+        R::Lost { .. } => ErrorKind::Busy,
+        _ => ErrorKind::Environment,
     }
 }
 

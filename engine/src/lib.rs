@@ -41,6 +41,7 @@
 //! | load in bulk | [`Durability::Relaxed`], [`Maintenance::EmitOnly`], then [`Archive::maintain`] |
 //! | limit history, copy, check | [`Archive::prune`], [`Archive::checkpoint`], [`verify`] |
 //! | see what there is | [`Reader::stats`], [`Reader::segments`], [`inspect`] |
+//! | push it to object storage, pull it from there | the module `remote`, with the feature `object-store` |
 //! | handle an error | [`Error::kind`]: [`ErrorKind`] has a table of what to do |
 //!
 //! The folder `engine/examples/` of the repository has five programs: a first archive, a chain with reorganisations, many readers, a
@@ -140,6 +141,8 @@ pub mod format;
 pub mod inspect;
 #[cfg(feature = "measure")]
 pub mod measure;
+#[cfg(feature = "object-store")]
+pub mod remote;
 pub mod storage;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -157,6 +160,8 @@ mod options;
 mod progress;
 mod read;
 mod reader;
+#[cfg(feature = "object-store")]
+mod remote_error;
 mod segment;
 mod stats;
 mod steps;

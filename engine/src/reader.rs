@@ -27,6 +27,8 @@ use crate::options::{DensityRule, ReadOptions};
 use crate::progress::ProgressListener;
 use crate::read::history::History;
 use crate::read::shared::Shared;
+#[cfg(feature = "object-store")]
+use crate::remote::push::{PushOptions, PushReport, push_from};
 use crate::segment::info::SegmentInfo;
 use crate::segment::live::Problem;
 use crate::stats::Stats;
@@ -430,6 +432,22 @@ impl Reader {
     /// The damage itself, where nothing readable would be left.
     pub fn plan_log_drop(&self) -> Result<Option<LogDrop>, Error> {
         plan_log_drop(&self.shared.directory)
+    }
+
+    /// Publishes what the archive has in segments as the next generation of a bucket: [`remote::push`](crate::remote::push()) of this
+    /// archive.
+    ///
+    /// # Errors
+    /// Those of [`remote::push`](crate::remote::push()).
+    #[cfg(feature = "object-store")]
+    pub fn push(
+        &self,
+        bucket: &crate::remote::Bucket,
+        options: &PushOptions,
+        listener: &dyn ProgressListener,
+    ) -> Result<PushReport, Error> {
+        let directory = &self.shared.directory;
+        push_from(&directory.storage, &directory.path, bucket, options, listener)
     }
 
     /// Copies the archive as it is now to the directory `copy`, consistently: an archive of its own, ready to be opened. Takes no

@@ -88,7 +88,7 @@ fn about_archives() -> Vec<(Error, &'static str, ErrorKind)> {
         (Error::Closed { path: dir() }, "the archive at /a was closed", ErrorKind::Closed),
         (Error::Replaced { path: dir() }, "the archive at /a was replaced by another one", ErrorKind::Closed),
         (Error::NotAnArchive { path: dir() }, "no archive at /a", ErrorKind::NotFound),
-        (Error::Unfinished { path: dir() }, "the checkpoint at /a was not finished", ErrorKind::NotFound),
+        (Error::Unfinished { path: dir() }, "the copy at /a was not finished", ErrorKind::NotFound),
         (Error::Exists { path: dir() }, "/a exists and is not empty", ErrorKind::AlreadyExists),
         (
             Error::RootMismatch { block: 7, expected: "aa".to_owned(), found: "bb".to_owned() },

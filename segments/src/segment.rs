@@ -114,6 +114,12 @@ impl<D: AsRef<[u8]>> Segment<D> {
         &self.summary
     }
 
+    /// What opening reads besides the header: run table, dictionary and footer, to the end of the file.
+    pub fn tail(&self) -> Range<u64> {
+        let pages = 1 + self.summary.pages + self.runs.pages();
+        pages * PAGE_SIZE as u64..self.summary.file.len
+    }
+
     /// The bytes of the file.
     pub fn data(&self) -> &D {
         &self.data

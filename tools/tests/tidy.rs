@@ -48,9 +48,32 @@ const VOCABULARY: &[&str] = &["Error", "bytes", "checksum", "error", "format_doc
 /// The storeys of the engine, from the ground up: a file names what stands in its own folder or below. The modules of the
 /// public face that are not named here stand on top of all.
 const STOREYS: &[&str] = &[
-    "error", "progress", "steps", "domain", "options", "handle", "storage", "wal", "manifest", "format",
-    "stats", "inspect", "segment", "memtable", "read", "measure", "merkle", "write", "maintain", "view",
-    "reader", "block", "archive", "lib",
+    "remote_error",
+    "error",
+    "progress",
+    "steps",
+    "domain",
+    "options",
+    "handle",
+    "storage",
+    "wal",
+    "manifest",
+    "format",
+    "stats",
+    "inspect",
+    "segment",
+    "memtable",
+    "read",
+    "measure",
+    "merkle",
+    "write",
+    "maintain",
+    "remote",
+    "view",
+    "reader",
+    "block",
+    "archive",
+    "lib",
 ];
 
 /// Where a type has methods outside the folder that defines it, as (folder, type, reason).

@@ -141,8 +141,10 @@ impl Manifest {
         let file = match storage.open(&path)? {
             Some(file) => file,
             None => {
-                if storage.len(&dir.join(layout::CHECKPOINT))?.is_some() {
-                    return Err(Error::Unfinished { path: dir.to_owned() });
+                for marker in [layout::CHECKPOINT, layout::PULL] {
+                    if storage.len(&dir.join(marker))?.is_some() {
+                        return Err(Error::Unfinished { path: dir.to_owned() });
+                    }
                 }
                 if !had_content(storage, dir)? {
                     return Err(Error::NotAnArchive { path: dir.to_owned() });
@@ -163,7 +165,8 @@ impl Manifest {
         self.segments.iter().flat_map(of_segment).collect()
     }
 
-    fn encode(&self) -> Vec<u8> {
+    /// Its bytes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
         put_varint(&mut body, self.generation);
         body.extend_from_slice(&self.config.id.0);
@@ -249,10 +252,8 @@ fn frame(version: u32, body: &[u8]) -> Vec<u8> {
 /// record. A crash in the midst of creation leaves neither.
 pub(crate) fn had_content(storage: &dyn Storage, dir: &Path) -> Result<bool, Error> {
     let names = storage.list(dir)?.unwrap_or_default();
-    if names
-        .iter()
-        .any(|name| layout::is_ours(name) && ![layout::MANIFEST_NEW, layout::CHECKPOINT].contains(&&**name))
-    {
+    let unfinished = [layout::MANIFEST_NEW, layout::CHECKPOINT, layout::PULL];
+    if names.iter().any(|name| layout::is_ours(name) && !unfinished.contains(&&**name)) {
         return Ok(true);
     }
     let wal = layout::wal_dir(dir);

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! DIR/MANIFEST                     the live files; replaced as a whole
+//! DIR/PULL                         stands in a copy that a pull has not finished
 //! DIR/LOCK                         held by the writer
 //! DIR/RESERVE                      space to give up when the disk is full
 //! DIR/storage.0-64.kv              a segment ...
 //! DIR/storage.0-64.bt              ... and its accessors
 //! DIR/storage.0-64.kvei
 //! DIR/storage.0-64.1.bt            revision 1: a second file for the same range, after a reindex
+//! DIR/storage.0-64.kv.part         one that a pull has not finished
 //! DIR/wal/0000000000000001.wal     the write-ahead log, one file after another
 //! DIR/wal/0000000000000001.wal.damaged   a file of the log that was given up because of damage
 //! ```
@@ -28,6 +30,20 @@ pub(crate) const LOCK: &str = "LOCK";
 
 /// Stands in a copy that a checkpoint has not finished.
 pub(crate) const CHECKPOINT: &str = "CHECKPOINT";
+
+/// Stands in a copy that a pull has not finished.
+pub(crate) const PULL: &str = "PULL";
+
+/// What the name of a file ends with as long as a pull has not finished it.
+const PART: &str = ".part";
+
+/// Where a pull writes a file of a segment before it takes its name.
+#[cfg(feature = "object-store")]
+pub(crate) fn part_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(PART);
+    name.into()
+}
 
 /// The space that is given up when the disk is full.
 pub(crate) fn reserve(dir: &Path) -> PathBuf {
@@ -73,7 +89,8 @@ pub(crate) fn segment_file(domain: &str, steps: StepRange, revision: u32, kind: 
 /// Whether a name is one that [`segment_file`] or the manifest's replacement makes: what recovery may remove when no
 /// manifest names it. A stranger's file stays, whatever its extension.
 pub(crate) fn is_ours(name: &str) -> bool {
-    name == MANIFEST_NEW || name == CHECKPOINT || parse_segment_name(name).is_some()
+    let whole = name.strip_suffix(PART).unwrap_or(name);
+    [MANIFEST_NEW, CHECKPOINT, PULL].contains(&name) || parse_segment_name(whole).is_some()
 }
 
 /// Takes a name of [`segment_file`] apart as far as needed to know it again.
@@ -117,5 +134,6 @@ mod tests {
         assert!(
             is_ours("a.0-1.kv") && is_ours("MANIFEST.new") && !is_ours("MANIFEST") && !is_ours("notes.txt")
         );
+        assert!(is_ours("a.0-1.2.bt.part") && !is_ours("notes.part") && !is_ours("MANIFEST.part"));
     }
 }

@@ -80,7 +80,7 @@ fn log_of(file: LogFileId, records: &[Record], synced: impl Fn(usize) -> bool) -
 
 fn read(bytes: &[u8], tail: Tail) -> Result<(Vec<Record>, Position), Error> {
     let reader = WalReader::open(path(), bytes, FILE, tail)?;
-    let records = reader.records(&CONFIG).map(|record| Ok(record?.1));
+    let records = reader.records(&CONFIG).map(|record| record.map(|(_, record)| record));
     Ok((records.collect::<Result<_, _>>()?, reader.position()))
 }
 

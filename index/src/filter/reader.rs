@@ -134,6 +134,11 @@ impl<D: AsRef<[u8]>> ExistenceFilter<D> {
         &self.summary
     }
 
+    /// What opening reads besides the header: boundary table and footer, to the end of the file.
+    pub fn tail(&self) -> Range<u64> {
+        (self.summary.shards + 1) * PAGE_SIZE as u64..self.summary.file.len
+    }
+
     /// The bytes of the file.
     pub fn data(&self) -> &D {
         &self.data

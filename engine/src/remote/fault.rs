@@ -1,0 +1,164 @@
+//! Why one request failed: whether it is worth repeating, and what may be said of it.
+
+use object_store::Error as StoreError;
+
+use crate::remote_error::RemoteError;
+
+/// The longest cause that is passed on, in bytes.
+const CAUSE_LEN_MAX: usize = 300;
+
+/// The codes by which S3 and its like refuse credentials.
+const DENIALS: &[&str] = &[
+    "AccessDenied",
+    "ExpiredToken",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+    "TokenRefreshRequired",
+];
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    Store(StoreError),
+    /// Nothing came for this many seconds.
+    Stalled(u64),
+    /// Less came than a line that works brings.
+    Slow,
+    /// Another number of bytes came than was to come.
+    Length {
+        expected: u64,
+        found: u64,
+    },
+    /// The object is larger than anything of its kind.
+    TooLarge,
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Fault {
+    /// Whether the same request may succeed later.
+    pub(crate) fn is_transient(&self) -> bool {
+        match self {
+            Self::Store(error @ (StoreError::Generic { .. } | StoreError::JoinError { .. })) => {
+                !is_denial(&error.to_string())
+            }
+            Self::Store(_) | Self::TooLarge => false,
+            Self::Stalled(_) | Self::Slow | Self::Length { .. } => true,
+        }
+    }
+
+    /// Whether there is no such object.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, Self::Store(StoreError::NotFound { .. }))
+    }
+
+    /// Whether an object that was to be created is there.
+    pub(crate) fn is_present(&self) -> bool {
+        use StoreError::{AlreadyExists, NotModified, Precondition};
+        matches!(self, Self::Store(AlreadyExists { .. } | Precondition { .. } | NotModified { .. }))
+    }
+
+    /// What the caller hears. None of `secrets` is in it.
+    pub(crate) fn tell(self, operation: &'static str, object: String, secrets: &[String]) -> RemoteError {
+        let error = match self {
+            Self::Store(StoreError::NotFound { .. }) => return RemoteError::Gone { object },
+            Self::Store(error) => error,
+            Self::TooLarge => {
+                return RemoteError::Damaged { object, reason: "it is larger than it can be" };
+            }
+            Self::Stalled(seconds) => {
+                return RemoteError::Request {
+                    operation,
+                    object,
+                    cause: format!("no answer within {seconds} s"),
+                };
+            }
+            Self::Slow => {
+                return RemoteError::Request {
+                    operation,
+                    object,
+                    cause: "the answer comes too slowly".to_owned(),
+                };
+            }
+            Self::Length { expected, found } => {
+                let cause = format!("{found} bytes came instead of {expected}");
+                return RemoteError::Request { operation, object, cause };
+            }
+        };
+        let cause = cause_of(&error, secrets);
+        match error {
+            StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
+                RemoteError::Denied { operation, object, cause }
+            }
+            error if is_denial(&error.to_string()) => RemoteError::Denied { operation, object, cause },
+            _ => RemoteError::Request { operation, object, cause },
+        }
+    }
+}
+
+fn is_denial(text: &str) -> bool {
+    DENIALS.iter().any(|code| text.contains(&format!("<Code>{code}</Code>")))
+}
+
+/// The innermost cause in one line: of an answer in XML its code and message, since its other fields may repeat the request.
+fn cause_of(error: &StoreError, secrets: &[String]) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = cause.to_string();
+        source = cause.source();
+    }
+    let whole = error.to_string();
+    let field = |name: &str| {
+        let (_, rest) = whole.split_once(&format!("<{name}>"))?;
+        rest.split_once(&format!("</{name}>")).map(|(value, _)| value)
+    };
+    if let Some(code) = field("Code") {
+        text = format!("{code}: {}", field("Message").unwrap_or_default());
+    }
+    let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
+        line = line.replace(secret, "***");
+    }
+    let end = (0..=CAUSE_LEN_MAX.min(line.len())).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+    line.truncate(end);
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generic(text: &str) -> Fault {
+        Fault::Store(StoreError::Generic { store: "S3", source: text.to_owned().into() })
+    }
+
+    #[test]
+    fn answers_are_told_without_what_they_repeat() {
+        let body = "status 400: <Error><Code>ExpiredToken</Code><Message>it expired</Message><AWSAccessKeyId>AKIA1</AWSAccessKeyId>\
+                    <Token>T0K</Token></Error>";
+        assert!(!generic(body).is_transient());
+        let error = generic(body).tell("get", "s3://b/o".to_owned(), &[]);
+        assert_eq!(error.to_string(), "not permitted to get s3://b/o: ExpiredToken: it expired");
+        let error = generic("refused\nfor T0K").tell("put", "s3://b/o".to_owned(), &["T0K".to_owned()]);
+        assert_eq!(error.to_string(), "cannot put s3://b/o: refused for ***");
+    }
+
+    #[test]
+    fn what_may_pass_is_worth_repeating() {
+        let absent = StoreError::NotFound { path: "o".to_owned(), source: "404".into() };
+        assert!(generic("500").is_transient() && Fault::Stalled(2).is_transient());
+        assert!(!Fault::from(absent).is_transient());
+        let long = "\u{e9}".repeat(CAUSE_LEN_MAX);
+        let RemoteError::Request { cause, .. } = generic(&long).tell("get", String::new(), &[]) else {
+            panic!()
+        };
+        assert!(cause.len() <= CAUSE_LEN_MAX);
+    }
+}

@@ -1,0 +1,333 @@
+//! Push: what an archive has in segments goes up, and becomes a generation of the bucket.
+//!
+//! Objects first, each under the name that its content gives it; then the bundle; then the manifest, created once, which makes the
+//! generation visible; then the hint. A push that is killed anywhere left nothing visible and nothing wrong, and the next one
+//! finds what is there by its name.
+
+use std::collections::{HashSet, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use icecore_segments::step::BlockNumber;
+
+use crate::error::Error;
+use crate::manifest::Manifest;
+use crate::progress::ProgressListener;
+use crate::remote::bucket::{Bucket, Latest};
+use crate::remote::bundle;
+use crate::remote::jobs::{JOBS, for_each};
+use crate::remote::local::{LocalArchive, LocalFile, emitted_part};
+use crate::remote::manifest::{BundleRef, NO_PARENT, RemoteManifest};
+use crate::remote::names::{self, Hash};
+use crate::remote::store::{Store, Upload};
+use crate::remote_error::RemoteError;
+use crate::storage::Storage;
+use crate::storage::os::OsStorage;
+
+/// An object that no generation names may be collected; one that was written more recently than this is taken as it is.
+pub(crate) const REUSE_AGE: Duration = Duration::from_secs(60 * 60);
+
+/// The longest object that goes up in one request.
+const SINGLE_MAX: usize = 16 << 20;
+
+/// A part of a longer one; stores want at least 5 MiB, and all parts but the last of one size.
+const PUT_PART: usize = 8 << 20;
+
+/// The most parts that stores take.
+const PARTS_MAX: usize = 9_000;
+
+/// Parts of one object under way.
+const WINDOW: usize = 2;
+
+/// How to push.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PushOptions {
+    jobs: usize,
+    dry_run: bool,
+    allow_rewind: bool,
+}
+
+impl Default for PushOptions {
+    fn default() -> Self {
+        Self { jobs: JOBS, dry_run: false, allow_rewind: false }
+    }
+}
+
+impl PushOptions {
+    /// Eight objects at once.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many objects go up at once. Each needs up to 24 MiB of memory.
+    pub fn jobs(self, jobs: usize) -> Self {
+        Self { jobs, ..self }
+    }
+
+    /// Only say what would go up.
+    pub fn dry_run(self, dry_run: bool) -> Self {
+        Self { dry_run, ..self }
+    }
+
+    /// Publish also where the bucket has newer steps: after blocks were unwound that had been pushed.
+    pub fn allow_rewind(self, allow_rewind: bool) -> Self {
+        Self { allow_rewind, ..self }
+    }
+}
+
+/// What a push did, or with [`PushOptions::dry_run`] would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PushReport {
+    /// The generation that has what the archive has; `None` as long as no step was emitted, and for a dry run that would make one.
+    pub generation: Option<u64>,
+    /// Whether this push published it.
+    pub is_new: bool,
+    /// The heights that can be read from it, both included.
+    pub range: Option<(BlockNumber, BlockNumber)>,
+    /// Files that went up.
+    pub files_sent: u64,
+    /// Their bytes.
+    pub bytes_sent: u64,
+    /// Files that the bucket had, named by its newest generation or left by a push that was interrupted.
+    pub files_present: u64,
+    /// Their bytes.
+    pub bytes_present: u64,
+}
+
+/// Publishes what the archive at `path` has in segments. Beside its writer or without one; blocks that are in no segment yet stay
+/// with the writer.
+///
+/// Repeating it is safe: what is there does not go up again, and where nothing is new two requests are made.
+///
+/// # Errors
+/// [`Error::Remote`]; those of opening the archive, and damage of its files: damaged files are not published.
+pub fn push(
+    path: impl AsRef<Path>,
+    bucket: &Bucket,
+    options: &PushOptions,
+    listener: &dyn ProgressListener,
+) -> Result<PushReport, Error> {
+    let storage: Arc<dyn Storage> = Arc::new(OsStorage);
+    push_from(&storage, path.as_ref(), bucket, options, listener)
+}
+
+/// The same from any storage.
+pub(crate) fn push_from(
+    storage: &Arc<dyn Storage>,
+    path: &Path,
+    bucket: &Bucket,
+    options: &PushOptions,
+    listener: &dyn ProgressListener,
+) -> Result<PushReport, Error> {
+    let Some(emitted) = emitted_part(&Manifest::load(&**storage, path)?) else {
+        return Ok(PushReport::default());
+    };
+    let latest = bucket.latest()?;
+    if let Some(latest) = &latest {
+        check_succession(bucket, &latest.published.manifest.archive, &emitted, options)?;
+        if let Some(report) = nothing_new(bucket, latest, emitted, options)? {
+            return Ok(report);
+        }
+    }
+    let Some(local) = LocalArchive::load(storage, path)? else { return Ok(PushReport::default()) };
+    let plan = Plan::new(&local, latest.as_ref())?;
+    let report = plan.report();
+    if options.dry_run {
+        return Ok(report);
+    }
+    if latest.is_none() {
+        bucket.check_conditions()?;
+    }
+    let is_present = plan.send(&bucket.store, options.jobs, listener)?;
+    bucket.publish(&plan.manifest)?;
+    Ok(PushReport {
+        generation: Some(plan.manifest.generation()),
+        is_new: true,
+        files_sent: report.files_sent - is_present.0,
+        bytes_sent: report.bytes_sent - is_present.1,
+        files_present: report.files_present + is_present.0,
+        bytes_present: report.bytes_present + is_present.1,
+        ..report
+    })
+}
+
+/// Refuses to replace another archive, or a newer state of this one.
+fn check_succession(
+    bucket: &Bucket,
+    theirs: &Manifest,
+    ours: &Manifest,
+    options: &PushOptions,
+) -> Result<(), RemoteError> {
+    let url = || bucket.store.url().to_owned();
+    if theirs.config.id != ours.config.id {
+        return Err(RemoteError::OtherArchive { bucket: url(), archive: bucket.archive.clone() });
+    }
+    if theirs.emitted_to > ours.emitted_to && !options.allow_rewind {
+        let (theirs, ours) = (theirs.emitted_to.0, ours.emitted_to.0);
+        return Err(RemoteError::Ahead { bucket: url(), theirs, ours });
+    }
+    Ok(())
+}
+
+/// Where the newest generation has what the archive has. A hint that an interrupted push left behind is mended.
+fn nothing_new(
+    bucket: &Bucket,
+    latest: &Latest,
+    emitted: Manifest,
+    options: &PushOptions,
+) -> Result<Option<PushReport>, RemoteError> {
+    let theirs = &latest.published.manifest;
+    let emitted = Manifest { generation: theirs.generation(), ..emitted };
+    if theirs.archive != emitted {
+        return Ok(None);
+    }
+    if !latest.is_hinted && !options.dry_run {
+        bucket.hint(theirs.encode())?;
+    }
+    Ok(Some(PushReport {
+        generation: Some(theirs.generation()),
+        range: range_of(&emitted),
+        files_present: theirs.ids.len() as u64,
+        bytes_present: theirs.files().map(|file| file.len()).sum(),
+        ..PushReport::default()
+    }))
+}
+
+/// The heights that can be read from segments alone.
+pub(crate) fn range_of(manifest: &Manifest) -> Option<(BlockNumber, BlockNumber)> {
+    Some((manifest.first_block?.max(manifest.pruned_before), manifest.emitted_head?))
+}
+
+/// What is to go up.
+struct Plan {
+    manifest: RemoteManifest,
+    bundle: Vec<u8>,
+    /// Those that the newest generation does not name.
+    files: Vec<LocalFile>,
+    /// Number and bytes of those that it names.
+    present: (u64, u64),
+}
+
+impl Plan {
+    fn new(local: &LocalArchive, latest: Option<&Latest>) -> Result<Self, Error> {
+        let before = latest.map(|latest| &latest.published);
+        let named: HashSet<Hash> =
+            before.map(|it| it.manifest.ids.iter().copied().collect()).unwrap_or_default();
+        let (all, ends): (Vec<_>, Vec<_>) = local.files()?.into_iter().unzip();
+        let bundle = bundle::encode(&ends);
+        let manifest = RemoteManifest {
+            parent: before.map_or(NO_PARENT, |it| it.hash),
+            bundle: BundleRef { hash: *blake3::hash(&bundle).as_bytes(), len: bundle.len() as u64 },
+            archive: Manifest {
+                generation: before.map_or(1, |it| it.manifest.generation() + 1),
+                ..local.manifest.clone()
+            },
+            ids: all.iter().map(|file| file.id).collect(),
+        };
+        let mut present = (0, 0);
+        let mut is_new = |file: &LocalFile| {
+            let is_named = named.contains(&file.id);
+            present.0 += u64::from(is_named);
+            present.1 += if is_named { file.len() as u64 } else { 0 };
+            !is_named
+        };
+        let mut files: Vec<LocalFile> = all.into_iter().filter(|file| is_new(file)).collect();
+        // The longest first: else the last of them goes alone.
+        files.sort_by_key(|file| std::cmp::Reverse(file.len()));
+        Ok(Self { manifest, bundle, files, present })
+    }
+
+    fn report(&self) -> PushReport {
+        PushReport {
+            range: range_of(&self.manifest.archive),
+            files_sent: self.files.len() as u64,
+            bytes_sent: self.files.iter().map(|file| file.len() as u64).sum(),
+            files_present: self.present.0,
+            bytes_present: self.present.1,
+            ..PushReport::default()
+        }
+    }
+
+    /// Sends what is not there, but not the manifest. Returns number and bytes of the files that turned out to be there.
+    fn send(&self, store: &Store, jobs: usize, listener: &dyn ProgressListener) -> Result<(u64, u64), Error> {
+        listener.begin("push", Some(self.report().bytes_sent));
+        let (files, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        let sent = for_each(jobs, &self.files, |file| {
+            if !send(store, file)? {
+                files.fetch_add(1, Ordering::Relaxed);
+                bytes.fetch_add(file.len() as u64, Ordering::Relaxed);
+            }
+            listener.advance(file.len() as u64);
+            Ok(())
+        });
+        let sent = sent.and_then(|()| {
+            let name = names::bundle(&self.manifest.bundle.hash);
+            send_whole(store, &name, self.bundle.clone()).map(drop).map_err(Error::from)
+        });
+        listener.end();
+        sent.map(|()| (files.into_inner(), bytes.into_inner()))
+    }
+}
+
+/// Sends a file; `false` where it was there.
+fn send(store: &Store, file: &LocalFile) -> Result<bool, Error> {
+    let name = names::object(&file.id, file.kind);
+    if file.len() <= SINGLE_MAX {
+        let mut bytes = Vec::with_capacity(file.len());
+        file.read_parts(PUT_PART, |part| {
+            bytes.extend_from_slice(part);
+            Ok(())
+        })?;
+        return Ok(send_whole(store, &name, bytes)?);
+    }
+    if is_reusable(store, &name, file.len())? {
+        return Ok(false);
+    }
+    let mut upload = store.upload(&name)?;
+    match send_parts(&mut upload, file) {
+        Ok(()) => upload.complete()?,
+        Err(error) => {
+            upload.abort();
+            return Err(error);
+        }
+    }
+    Ok(true)
+}
+
+fn send_parts(upload: &mut Upload, file: &LocalFile) -> Result<(), Error> {
+    let part = PUT_PART.max((file.len() / PARTS_MAX).next_multiple_of(1 << 20));
+    let mut pending = VecDeque::new();
+    file.read_parts(part, |bytes| {
+        pending.push_back(upload.begin_part(bytes.to_vec()));
+        if pending.len() >= WINDOW
+            && let Some(first) = pending.pop_front()
+        {
+            upload.end_part(first)?;
+        }
+        Ok(())
+    })?;
+    Ok(pending.into_iter().try_for_each(|part| upload.end_part(part))?)
+}
+
+/// Sends an object in one request; `false` where it was there.
+fn send_whole(store: &Store, name: &str, bytes: Vec<u8>) -> Result<bool, RemoteError> {
+    let len = bytes.len();
+    if store.create(name, bytes.clone())? {
+        return Ok(true);
+    }
+    if is_reusable(store, name, len)? {
+        return Ok(false);
+    }
+    store.put(name, bytes)?;
+    Ok(true)
+}
+
+/// Whether an object is there and stays: one that no generation names and that is old may be collected any moment.
+fn is_reusable(store: &Store, name: &str, len: usize) -> Result<bool, RemoteError> {
+    let found = store.look(name)?;
+    Ok(found.is_some_and(|found| found.len == len as u64 && found.age < REUSE_AGE))
+}

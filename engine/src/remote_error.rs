@@ -1,0 +1,158 @@
+//! What goes wrong between an archive and a bucket: which object, why, and what to do about it.
+
+/// Why a call on a [`remote`](crate::remote) bucket failed: part of [`Error::Remote`](crate::Error::Remote).
+///
+/// Texts are one line each, name the object, and hold no credentials. [`RemoteError::remedy`] says what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoteError {
+    /// The URL or an option of the bucket makes no sense.
+    #[error("not a bucket: {reason}")]
+    Url {
+        /// What is wrong with it. The URL is not repeated: it may hold a secret.
+        reason: String,
+    },
+    /// The store did not answer, or failed, also when the request was repeated.
+    #[error("cannot {operation} {object}: {cause}")]
+    Request {
+        /// What was tried: `get`, `put`, `list`, `remove` or `look at`.
+        operation: &'static str,
+        /// The object or prefix.
+        object: String,
+        /// The last failure.
+        cause: String,
+    },
+    /// The store refused the credentials, or they do not permit this.
+    #[error("not permitted to {operation} {object}: {cause}")]
+    Denied {
+        /// What was tried.
+        operation: &'static str,
+        /// The object or prefix.
+        object: String,
+        /// The store's word.
+        cause: String,
+    },
+    /// An object that a manifest names is not there.
+    #[error("{object} is not there")]
+    Gone {
+        /// The object.
+        object: String,
+    },
+    /// An object does not have the bytes that it should have.
+    #[error("{object} is damaged: {reason}")]
+    Damaged {
+        /// The object.
+        object: String,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// An object has a newer format than this build reads.
+    #[error("{object} has format version {found}, this build reads up to {supported}")]
+    Unsupported {
+        /// The object.
+        object: String,
+        /// Its version.
+        found: u64,
+        /// The newest that this build reads.
+        supported: u64,
+    },
+    /// The bucket has no archive of that name.
+    #[error("{bucket} has no archive `{archive}`")]
+    NoArchive {
+        /// The URL.
+        bucket: String,
+        /// The name.
+        archive: String,
+    },
+    /// The bucket has another archive under that name.
+    #[error("{bucket} has another archive under the name `{archive}`")]
+    OtherArchive {
+        /// The URL.
+        bucket: String,
+        /// The name.
+        archive: String,
+    },
+    /// The bucket has steps that the archive to be pushed does not have.
+    #[error("{bucket} has blocks up to step {theirs}, this archive up to step {ours}")]
+    Ahead {
+        /// The URL.
+        bucket: String,
+        /// The first step that the bucket does not have.
+        theirs: u64,
+        /// The first step that the archive does not have in segments.
+        ours: u64,
+    },
+    /// Another pusher published a generation first. Nothing of this push is visible.
+    #[error("another pusher published generation {generation} of {bucket} first")]
+    Lost {
+        /// The URL.
+        bucket: String,
+        /// The generation.
+        generation: u64,
+    },
+    /// The store lets two requests create the same object, so that two pushers could overwrite each other.
+    #[error("{bucket} ignores that an object is to be created once")]
+    Unconditional {
+        /// The URL.
+        bucket: String,
+    },
+    /// The generation was never published, or its objects were collected.
+    #[error("{bucket} has no generation {generation}, the newest is {newest}")]
+    NoGeneration {
+        /// The URL.
+        bucket: String,
+        /// The generation asked for.
+        generation: u64,
+        /// The newest.
+        newest: u64,
+    },
+    /// The system gave no thread for requests, or one ended.
+    #[error("cannot work on requests: {cause}")]
+    Runtime {
+        /// The system's word.
+        cause: String,
+    },
+}
+
+impl RemoteError {
+    /// What to do about it, in one line.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Url { .. } => {
+                "name a bucket as s3://BUCKET/PREFIX, file:///FOLDER or memory://NAME; keys and regions come from AWS_* or the \
+                 profile, another server from --endpoint"
+            }
+            Self::Request { .. } => {
+                "check the network, the endpoint and the region, and repeat the command: it resumes. On a slow line try fewer \
+                 --jobs"
+            }
+            Self::Denied { .. } => {
+                "renew the credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, or AWS_PROFILE) or have \
+                 this permitted, and repeat the command: it resumes"
+            }
+            Self::Gone { .. } => {
+                "if it was collected, repeat the command to use the newest generation; else push again from the archive"
+            }
+            Self::Damaged { .. } => {
+                "repeat the command in case the transfer was damaged; if it stays, `icecore remote verify` lists all damage: \
+                 remove the damaged objects and push again under another name"
+            }
+            Self::Unsupported { .. } => "it was pushed by a newer icecore: use that one",
+            Self::NoArchive { .. } => {
+                "`icecore remote ls URL` lists what the bucket has; --archive chooses one; check the URL"
+            }
+            Self::OtherArchive { .. } => "choose another prefix, or another name with --archive",
+            Self::Ahead { .. } => {
+                "push from the archive that is ahead; or, where blocks were unwound on purpose, repeat with --allow-rewind"
+            }
+            Self::Lost { .. } => {
+                "let one process push an archive; repeat the command to push on top of that generation"
+            }
+            Self::Unconditional { .. } => {
+                "use a store that honours `If-None-Match: *` on PUT, as S3, R2, MinIO and versitygw do"
+            }
+            Self::NoGeneration { .. } => "`icecore remote ls URL` tells the newest generation",
+            Self::Runtime { .. } => "free some memory or threads and repeat the command",
+        }
+    }
+}
