@@ -221,7 +221,7 @@ fn remedy(error: &Error) -> &'static str {
             "check the path; `icecore create DIR --domain NAME` makes an archive, and so does `icecore ingest --create`"
         }
         Error::Unfinished { .. } => {
-            "give the `icecore checkpoint` that makes it again: it begins anew; or remove the directory"
+            "give the `icecore checkpoint` or `icecore pull` that makes it once more; or remove the directory"
         }
         Error::Exists { .. } => "choose another directory; `icecore ingest` adds to an archive that is there",
         Error::Empty => "`icecore ingest DIR FILE --format jsonl` adds blocks",
@@ -235,6 +235,8 @@ fn remedy(error: &Error) -> &'static str {
             "bring the file back from a copy; without one, `icecore recover DIR --dry-run` says what continuing from the \
              block before the damage would cost"
         }
+        #[cfg(feature = "s3")]
+        Error::Remote(error) => error.remedy(),
         _ => match error.kind() {
             ErrorKind::Corrupt => {
                 "restore this file from a checkpoint or another copy; `icecore verify DIR` lists every damage, and \

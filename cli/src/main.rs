@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+#[cfg(feature = "s3")]
+mod bucket;
 mod cmd;
 mod encoding;
 mod exit;

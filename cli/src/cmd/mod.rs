@@ -15,9 +15,15 @@ mod merge;
 mod plan;
 mod prove;
 mod prune;
+#[cfg(feature = "s3")]
+mod pull;
+#[cfg(feature = "s3")]
+mod push;
 mod query;
 mod recover;
 mod reindex;
+#[cfg(feature = "s3")]
+mod remote;
 mod root;
 mod scan;
 mod stats;
@@ -66,6 +72,15 @@ pub(crate) enum Command {
     Verify(verify::Args),
     /// Make a consistent copy, also beside a running writer
     Checkpoint(checkpoint::Args),
+    /// Publish the segments of an archive in object storage
+    #[cfg(feature = "s3")]
+    Push(push::Args),
+    /// Copy an archive from object storage to disk
+    #[cfg(feature = "s3")]
+    Pull(pull::Args),
+    /// Look at a bucket: ls, verify, gc
+    #[cfg(feature = "s3")]
+    Remote(remote::Args),
     /// Merge adjacent segments
     Merge(merge::Args),
     /// Rebuild pivot indexes and filters with another density
@@ -103,6 +118,12 @@ impl Command {
             Self::Stats(args) => stats::run(&args),
             Self::Verify(args) => verify::run(&args),
             Self::Checkpoint(args) => checkpoint::run(&args),
+            #[cfg(feature = "s3")]
+            Self::Push(args) => push::run(&args),
+            #[cfg(feature = "s3")]
+            Self::Pull(args) => pull::run(&args),
+            #[cfg(feature = "s3")]
+            Self::Remote(args) => remote::run(&args),
             Self::Merge(args) => merge::run(args),
             Self::Reindex(args) => reindex::run(&args),
             Self::Prune(args) => prune::run(&args),

@@ -16,6 +16,8 @@ mod inputs;
 mod mistakes;
 mod query;
 mod readme;
+#[cfg(feature = "s3")]
+mod remote;
 mod space;
 mod upkeep;
 mod values;

@@ -1,0 +1,194 @@
+//! `icecore remote`: what a bucket holds, whether it is right, what nobody names any more.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use icecore::remote::{GcOptions, gc, list, verify};
+use serde_json::json;
+
+use crate::bucket::{BucketArgs, ENVIRONMENT, tell_requests};
+use crate::encoding::printable;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::print::{Out, bytes, count, plural, table};
+use crate::progress::Bars;
+
+const HOUR: u64 = 60 * 60;
+
+/// Look at a bucket: what it holds, whether every byte is right, what nobody names any more.
+#[derive(clap::Args)]
+#[command(after_help = format!("\
+{ENVIRONMENT}
+
+Examples:
+  icecore remote ls s3://bucket/chain
+  icecore remote verify s3://bucket/chain
+  icecore remote gc s3://bucket/chain --dry-run"))]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// List the archives of a bucket
+    Ls(Ls),
+    /// Read every object of the newest generation and compare it with its hashes
+    Verify(Verify),
+    /// Remove objects that no kept generation names
+    Gc(Gc),
+}
+
+#[derive(clap::Args)]
+struct Ls {
+    /// The bucket
+    url: String,
+    #[command(flatten)]
+    bucket: BucketArgs,
+    /// Print a line of JSON for each archive
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct Verify {
+    /// The bucket
+    url: String,
+    #[command(flatten)]
+    bucket: BucketArgs,
+    /// How many files are read at once
+    #[arg(long, short, value_name = "N", default_value_t = 8)]
+    jobs: usize,
+    /// Tell what was found as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct Gc {
+    /// The bucket
+    url: String,
+    #[command(flatten)]
+    bucket: BucketArgs,
+    /// How many generations of each archive stay whole
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    keep: usize,
+    /// Hours that an object stays which nothing names; longer than any push takes
+    #[arg(long, value_name = "HOURS", default_value_t = 7 * 24)]
+    grace: u64,
+    /// Only say what would go
+    #[arg(long)]
+    dry_run: bool,
+    /// Tell what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    match &args.task {
+        Task::Ls(args) => ls(args),
+        Task::Verify(args) => check(args),
+        Task::Gc(args) => collect(args),
+    }
+}
+
+fn ls(args: &Ls) -> Outcome {
+    let bucket = args.bucket.open(&args.url)?;
+    let archives = list(&bucket)?;
+    tell_requests(&bucket);
+    let mut out = Out::new();
+    if args.json {
+        for archive in &archives {
+            out.json(&json!({
+                "name": archive.name,
+                "generation": archive.generation,
+                "first": archive.range.map(|(first, _)| first),
+                "head": archive.range.map(|(_, head)| head),
+                "domains": archive.domains,
+                "segments": archive.segments,
+                "bytes": archive.bytes,
+                "opening_bytes": archive.opening_bytes,
+            }))?;
+        }
+    } else if archives.is_empty() {
+        out.line("no archive")?;
+    } else {
+        let rows = archives.iter().map(|archive| {
+            let range = archive.range.map_or("-".to_owned(), |(first, head)| format!("{first}-{head}"));
+            [
+                archive.name.clone(),
+                archive.generation.to_string(),
+                range,
+                count(archive.segments),
+                bytes(archive.bytes),
+                bytes(archive.opening_bytes),
+                archive.domains.join(","),
+            ]
+        });
+        let columns = ["ARCHIVE", ">GENERATION", ">BLOCKS", ">SEGMENTS", ">BYTES", ">OPENING", "DOMAINS"];
+        out.line(table(columns, rows))?;
+    }
+    out.flush()?;
+    Ok(if archives.is_empty() { Exit::No } else { Exit::Done })
+}
+
+fn check(args: &Verify) -> Outcome {
+    let bucket = args.bucket.open(&args.url)?;
+    let report = verify(&bucket, args.jobs, &Bars::new())?;
+    tell_requests(&bucket);
+    let mut out = Out::new();
+    if args.json {
+        out.json(&json!({
+            "generation": report.generation,
+            "generations": report.generations,
+            "files": report.files,
+            "bytes": report.bytes,
+            "problems": report.problems,
+        }))?;
+    } else {
+        for problem in &report.problems {
+            out.line(format_args!("damage: {}", printable(problem)))?;
+        }
+        out.summary(format_args!(
+            "generation {}: {} sound ({}), a chain of {}",
+            report.generation,
+            plural(report.files, "file"),
+            bytes(report.bytes),
+            plural(report.generations, "generation"),
+        ))?;
+    }
+    out.flush()?;
+    match report.problems.len() as u64 {
+        0 => Ok(Exit::Done),
+        some => Err(Failure::Damage(format!("{} in {}", plural(some, "problem"), args.url))),
+    }
+}
+
+fn collect(args: &Gc) -> Outcome {
+    let bucket = args.bucket.open(&args.url)?;
+    let grace = Duration::from_secs(args.grace.saturating_mul(HOUR));
+    let options = GcOptions::new().keep(args.keep).grace(grace).dry_run(args.dry_run);
+    let report = gc(&bucket, &options)?;
+    tell_requests(&bucket);
+    let mut out = Out::new();
+    if args.json {
+        out.json(&json!({
+            "kept": report.kept,
+            "bytes_kept": report.bytes_kept,
+            "young": report.young,
+            "removed": report.removed,
+            "bytes_removed": report.bytes_removed,
+        }))?;
+    } else {
+        let verb = if args.dry_run { "would go" } else { "removed" };
+        out.summary(format_args!(
+            "{} {verb} ({}), {} named ({}), {} too young",
+            plural(report.removed, "object"),
+            bytes(report.bytes_removed),
+            report.kept,
+            bytes(report.bytes_kept),
+            report.young,
+        ))?;
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}

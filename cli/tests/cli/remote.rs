@@ -1,0 +1,47 @@
+//! The verbs of object storage, against a folder with the layout of a bucket. Servers that fail are the business of the tests of
+//! `icecore-tools`.
+
+use crate::driver::{Place, archive, forty_blocks, icecore};
+use serde_json::json;
+
+#[test]
+fn an_archive_goes_to_a_bucket_and_comes_back() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let (url, copy) = (format!("file://{}", place.text("bucket")), place.text("copy.ice"));
+    let dry = icecore(&["push", &dir, &url, "--dry-run", "--json"]).ok().json();
+    assert_eq!((&dry["generation"], &dry["is_new"]), (&json!(null), &json!(false)));
+    assert!(!place.path("bucket").exists(), "a dry run writes nothing");
+    icecore(&["pull", &url, &copy]).fails(7, "has no archive `main`");
+    assert!(!place.path("copy.ice").exists());
+
+    let sent = icecore(&["push", &dir, &url, "--json"]).ok().json();
+    assert_eq!((&sent["generation"], &sent["files_sent"]), (&json!(1), &dry["files_sent"]));
+    let again = icecore(&["push", &dir, &url]).ok();
+    assert!(again.out.contains("nothing new: generation 1 has blocks 1 to"), "{}", again.out);
+    let got = icecore(&["pull", &url, &copy, "--json"]).ok().json();
+    assert_eq!((&got["head"], &got["files_pulled"]), (&sent["head"], &sent["files_sent"]));
+    let at = sent["head"].to_string();
+    let scan = |dir: &str| icecore(&["scan", dir, "--at", &at]).ok().out;
+    assert!(scan(&copy).lines().count() > 3 && scan(&copy) == scan(&dir));
+    assert_eq!(icecore(&["root", &copy]).ok().out, icecore(&["root", &dir, "--at", &at]).ok().out);
+    icecore(&["verify", &copy]).ok();
+    icecore(&["pull", &url, &copy]).fails(2, "exists and is not empty");
+
+    let listed = icecore(&["remote", "ls", &url, "--json"]).ok().json();
+    assert_eq!((&listed["name"], &listed["head"]), (&json!("main"), &sent["head"]));
+    let checked = icecore(&["remote", "verify", &url, "--json"]).ok().json();
+    assert_eq!((&checked["files"], &checked["problems"]), (&sent["files_sent"], &json!([])));
+    assert_eq!(icecore(&["remote", "gc", &url, "--json"]).ok().json()["removed"], json!(0));
+    icecore(&["remote", "gc", &url, "--grace", "1"]).fails(2, "grace");
+}
+
+#[test]
+fn a_url_that_holds_a_secret_is_refused_and_not_repeated() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    for url in ["s3://KEY:SECRET@bucket/chain", "s3://bucket/chain?X-Amz-Signature=SECRET", "bucket"] {
+        let run = icecore(&["push", &dir, url]).fails(2, "not a bucket");
+        assert!(!run.err.contains("SECRET") && run.err.contains("help: "), "{}", run.err);
+    }
+}
