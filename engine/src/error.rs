@@ -6,9 +6,6 @@ use std::path::PathBuf;
 
 use icecore_segments::step::BlockNumber;
 
-#[cfg(feature = "object-store")]
-use crate::remote_error::RemoteError;
-
 /// What was being done to a file when the system refused: part of [`Error::Io`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -283,7 +280,7 @@ pub enum Error {
     /// A bucket or an object in it.
     #[cfg(feature = "object-store")]
     #[error(transparent)]
-    Remote(#[from] RemoteError),
+    Remote(#[from] crate::remote_error::RemoteError),
     /// An earlier write or sync failed and left the disk in doubt. The archive answers reads and refuses writes. Mend the cause,
     /// drop the [`Archive`](crate::Archive) and open it again; readers cloned from it get [`Error::Closed`] then.
     #[error("writes are refused since an earlier failure: {since}")]
@@ -457,12 +454,12 @@ impl Error {
 }
 
 #[cfg(feature = "object-store")]
-fn kind_of_remote(error: &RemoteError) -> ErrorKind {
-    use RemoteError as R;
+fn kind_of_remote(error: &crate::remote_error::RemoteError) -> ErrorKind {
+    use crate::remote_error::RemoteError as R;
     match error {
         R::Gone { .. } | R::Damaged { .. } => ErrorKind::Corrupt,
         R::Unsupported { .. } => ErrorKind::Unsupported,
-        R::Url { .. } | R::OtherArchive { .. } | R::Ahead { .. } => ErrorKind::Misuse,
+        R::Url { .. } | R::OtherArchive { .. } | R::Behind { .. } => ErrorKind::Misuse,
         R::NoArchive { .. } | R::NoGeneration { .. } => ErrorKind::NotFound,
         R::Lost { .. } => ErrorKind::Busy,
         _ => ErrorKind::Environment,

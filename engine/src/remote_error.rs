@@ -74,7 +74,7 @@ pub enum RemoteError {
     },
     /// The bucket has steps that the archive to be pushed does not have.
     #[error("{bucket} has blocks up to step {theirs}, this archive up to step {ours}")]
-    Ahead {
+    Behind {
         /// The URL.
         bucket: String,
         /// The first step that the bucket does not have.
@@ -142,7 +142,7 @@ impl RemoteError {
                 "`icecore remote ls URL` lists what the bucket has; --archive chooses one; check the URL"
             }
             Self::OtherArchive { .. } => "choose another prefix, or another name with --archive",
-            Self::Ahead { .. } => {
+            Self::Behind { .. } => {
                 "push from the archive that is ahead; or, where blocks were unwound on purpose, repeat with --allow-rewind"
             }
             Self::Lost { .. } => {

@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
                 ))?;
             }
             (None, _) => {
-                out.summary(format_args!("{sent} would go up, {present}; {}", blocks(report.range)))?
+                out.summary(format_args!("{sent} would go up, {present}; {}", blocks(report.range)))?;
             }
         }
     }

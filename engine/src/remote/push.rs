@@ -168,7 +168,7 @@ fn check_succession(
     }
     if theirs.emitted_to > ours.emitted_to && !options.allow_rewind {
         let (theirs, ours) = (theirs.emitted_to.0, ours.emitted_to.0);
-        return Err(RemoteError::Ahead { bucket: url(), theirs, ours });
+        return Err(RemoteError::Behind { bucket: url(), theirs, ours });
     }
     Ok(())
 }

@@ -18,30 +18,30 @@ pub(super) struct Object {
 /// See the module. Names are `bucket/key`.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
-    objects: BTreeMap<String, Object>,
+    by_name: BTreeMap<String, Object>,
     uploads: BTreeMap<String, BTreeMap<u64, Vec<u8>>>,
     uploads_begun: u64,
 }
 
 impl Objects {
     pub(super) fn all(&self) -> BTreeMap<String, Vec<u8>> {
-        self.objects.iter().map(|(name, object)| (name.clone(), object.bytes.clone())).collect()
+        self.by_name.iter().map(|(name, object)| (name.clone(), object.bytes.clone())).collect()
     }
 
     pub(super) fn get(&self, name: &str) -> Option<Object> {
-        self.objects.get(name).cloned()
+        self.by_name.get(name).cloned()
     }
 
     pub(super) fn put(&mut self, name: &str, bytes: Vec<u8>) {
-        self.objects.insert(name.to_owned(), Object { bytes, written: SystemTime::now() });
+        self.by_name.insert(name.to_owned(), Object { bytes, written: SystemTime::now() });
     }
 
     pub(super) fn remove(&mut self, name: &str) {
-        self.objects.remove(name);
+        self.by_name.remove(name);
     }
 
     pub(super) fn date(&mut self, written: SystemTime) {
-        self.objects.values_mut().for_each(|object| object.written = written);
+        self.by_name.values_mut().for_each(|object| object.written = written);
     }
 
     /// The id of a new upload.
@@ -72,7 +72,7 @@ impl Objects {
     pub(super) fn list(&self, bucket: &str, prefix: &str, after: &str) -> String {
         let start = format!("{bucket}/");
         let keys =
-            self.objects.iter().filter_map(|(name, object)| Some((name.strip_prefix(&start)?, object)));
+            self.by_name.iter().filter_map(|(name, object)| Some((name.strip_prefix(&start)?, object)));
         let mut found = keys.filter(|(key, _)| key.starts_with(prefix) && *key > after);
         let page: Vec<_> = found.by_ref().take(PAGE).collect();
         let is_truncated = found.next().is_some();
