@@ -1,6 +1,9 @@
 //! Which run of which build gave a figure: what a report needs so that it can be repeated and compared.
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fmt;
+use std::path::Path;
 use std::time::SystemTime;
 
 use serde::Serialize;
@@ -8,7 +11,7 @@ use serde::Serialize;
 /// A run of a tool.
 #[derive(Clone, Debug, Serialize)]
 pub struct Provenance {
-    /// The command line, as a shell takes it.
+    /// The command line, as a shell takes it. The program by its name: in which folder it lay says nothing to others.
     pub command: String,
     /// The version of the package.
     pub version: &'static str,
@@ -22,7 +25,7 @@ impl Provenance {
     /// Of this process. Call it when the run begins.
     pub fn of_this_run() -> Self {
         Self {
-            command: std::env::args().map(|argument| quoted(&argument)).collect::<Vec<_>>().join(" "),
+            command: command_line(std::env::args()),
             version: env!("CARGO_PKG_VERSION"),
             commit: option_env!("ICECORE_COMMIT"),
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
@@ -38,6 +41,15 @@ impl fmt::Display for Provenance {
     }
 }
 
+fn command_line(mut arguments: impl Iterator<Item = String>) -> String {
+    let program = arguments.next().unwrap_or_default();
+    let name = Path::new(&program).file_name().map_or(Cow::Borrowed(""), OsStr::to_string_lossy);
+    std::iter::once(quoted(&name))
+        .chain(arguments.map(|argument| quoted(&argument)))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
 /// An argument as a shell takes it.
 fn quoted(argument: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,=:@%+".contains(c);
@@ -50,6 +62,14 @@ fn quoted(argument: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_line_names_no_folder_of_the_machine() {
+        let line = command_line(
+            ["target/release/icecore-figures", "files", "--dir", "a b"].map(String::from).into_iter(),
+        );
+        assert_eq!(line, "icecore-figures files --dir 'a b'");
+    }
 
     #[test]
     fn a_command_line_can_be_given_to_a_shell_again() {

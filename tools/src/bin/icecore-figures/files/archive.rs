@@ -7,10 +7,10 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use icecore::{Archive, Durability, Maintenance, OpenOptions, Options, Reader, View};
+use icecore::{Archive, DomainHandle, Durability, Maintenance, OpenOptions, Options, Reader, View};
 use icecore_tools::measure::baseline::{clock_cost, deep_reads, warm_reads};
 use icecore_tools::measure::evict::{Mapping, Residency};
-use icecore_tools::measure::faults::thread_faults;
+use icecore_tools::measure::faults::{Faults, thread_faults};
 use icecore_tools::measure::histogram::Histogram;
 use icecore_tools::workload::storage::{KEY_LEN, WARM_PROBES};
 
@@ -33,6 +33,9 @@ const STEPS_MIN: usize = 8;
 const MULTI_KEYS: usize = 1000;
 const MULTI_ROUNDS: u64 = 9;
 
+/// How often the archive is opened for two unknown keys.
+const OPENINGS: usize = 50;
+
 const DEPTH: usize = 32;
 const DEEP_READS: usize = 4000;
 const WARM_READS: usize = 1_000_000;
@@ -46,6 +49,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     merge(bench, &dir)?;
     warm(bench, &dir)?;
     cold_after_open(bench, &dir)?;
+    unknown_after_open(bench, &dir)?;
     cold_multi_get(bench, &dir)?;
     reindex(bench, &dir)
 }
@@ -188,6 +192,44 @@ fn cold_after_open(bench: &mut Bench, dir: &Path) -> Result<(), Box<dyn Error>> 
     bench.figures.add("cold lookup after opening by default: waits mean", mean);
     bench.figures.add("cold lookup after opening by default: p50", time.quantile(0.5) as f64 / 1e3);
     Ok(())
+}
+
+/// Two unknown keys each time that everything was evicted and the archive opened again. Neither reads anything; the first has the caches of
+/// the processor as that left them.
+fn unknown_after_open(bench: &mut Bench, dir: &Path) -> Result<(), Box<dyn Error>> {
+    let keys = bench.dataset.absent_keys(0, 2 * OPENINGS);
+    let (mut times, mut faults) = ([Histogram::default(), Histogram::default()], [Faults::default(); 2]);
+    for pair in keys.as_chunks::<2>().0 {
+        let (reader, domain) = open_evicted(bench, dir)?;
+        let view = reader.latest()?;
+        for (place, key) in pair.iter().enumerate() {
+            let (before, start) = (thread_faults(), Instant::now());
+            black_box(view.get(&domain, key)?);
+            times[place].record(start.elapsed().as_nanos() as u64);
+            faults[place] = faults[place] + (thread_faults() - before);
+        }
+    }
+    for (place, name) in ["first", "second"].into_iter().enumerate() {
+        let mut add = |what: &str, measured: f64| {
+            bench.figures.add(&format!("the {name} unknown key after opening: {what}"), measured);
+        };
+        add("p50", times[place].quantile(0.5) as f64 / 1e3);
+        add("faults mean", (faults[place].major + faults[place].minor) as f64 / OPENINGS as f64);
+    }
+    Ok(())
+}
+
+/// The archive, opened after everything was evicted, when its accessors are read.
+fn open_evicted(bench: &Bench, dir: &Path) -> Result<(Reader, DomainHandle), Box<dyn Error>> {
+    for path in files_of(dir, None)? {
+        bench.method.evict(&path)?;
+    }
+    let reader = Reader::open(dir)?;
+    while reader.stats().is_loading {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let domain = reader.domain(DOMAIN)?;
+    Ok((reader, domain))
 }
 
 /// Asks for keys of an evicted `.kv`, then with the accessors evicted too, and has the disk read at depth 32 in between. Both are

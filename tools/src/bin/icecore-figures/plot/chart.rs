@@ -155,7 +155,8 @@ impl Panel {
         for (series, colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
             let style = colour.stroke_width(2);
             let points = series.points.iter().copied();
-            let drawn = if series.is_dashed {
+            // One point is no line: it is drawn as one, dashed or not.
+            let drawn = if series.is_dashed && series.points.len() > 1 {
                 chart.draw_series(DashedLineSeries::new(points, 6, 4, style))?
             } else {
                 let size = if series.points.len() > 20 { 0 } else { 3 };

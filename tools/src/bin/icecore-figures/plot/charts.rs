@@ -50,7 +50,7 @@ fn measured(name: impl Into<String>, mut points: Vec<(f64, f64)>) -> Series {
 
 /// The share of lookups that took no longer, for every store.
 pub(super) fn latency(reports: &Reports) -> Option<Chart> {
-    let report = reports.last_with("peers", "rows")?;
+    let report = reports.last_with("rows", "phase")?;
     let panels = [
         ("cold", "past", "cold, a known key"),
         ("cold", "unknown", "cold, an unknown key"),
@@ -58,12 +58,9 @@ pub(super) fn latency(reports: &Reports) -> Option<Chart> {
         ("warm", "past", "warm, a known key"),
     ];
     let panels = panels.into_iter().filter_map(|(phase, question, title)| {
-        let series: Vec<Series> = items(&report["peers"])
-            .filter_map(|peer| {
-                let row =
-                    items(&peer["rows"]).find(|row| row["phase"] == phase && row["question"] == question)?;
-                Some(measured(peer["name"].as_str()?, distribution(row)))
-            })
+        let series: Vec<Series> = items(&report["rows"])
+            .filter(|row| row["phase"] == phase && row["question"] == question)
+            .filter_map(|row| Some(measured(row["peer"].as_str()?, distribution(row))))
             .collect();
         let x = Axis::log("time of a lookup", nanos, xs(&series));
         let y = Axis { name: "of all lookups", is_log: false, range: 0.0..100.0, label: percent };
@@ -73,7 +70,7 @@ pub(super) fn latency(reports: &Reports) -> Option<Chart> {
             y,
             series,
             notes: Vec::new(),
-            legend: LowerRight,
+            legend: UpperLeft,
         })
     });
     Some(Chart { panels: panels.collect(), columns: 2 })
@@ -121,7 +118,7 @@ pub(super) fn size(reports: &Reports) -> Option<Chart> {
             y,
             series,
             notes,
-            legend: UpperRight,
+            legend: LowerRight,
         })
     });
     Some(Chart { panels: panels.collect(), columns: 3 })
@@ -194,7 +191,7 @@ pub(super) fn updates(reports: &Reports) -> Option<Chart> {
     let y = Axis::linear("M updates a second, one thread", number, ys(&series));
     let title = "updates of the Merkle tree".to_owned();
     Some(Chart {
-        panels: vec![Panel { title, x, y, series, notes: Vec::new(), legend: UpperRight }],
+        panels: vec![Panel { title, x, y, series, notes: Vec::new(), legend: UpperLeft }],
         columns: 1,
     })
 }
@@ -226,7 +223,9 @@ pub(super) fn history(reports: &Reports) -> Option<Chart> {
         let own = time(rows().find(|row| row["peer"] == "icecore")?)?;
         let series = vec![measured("Icecore", vec![(from, own), (to, own)]), sharded];
         let x = Axis::log("changes in a shard; the last: no shards", number, xs(&series));
-        let y = Axis::log("median", nanos, ys(&series));
+        // A decade of room for the legend.
+        let room = 10.0 * ys(&series).fold(0.0, f64::max);
+        let y = Axis::log("median", nanos, ys(&series).chain([room]));
         let title = format!("{title} ({} changes)", number(changes as f64));
         Some(Panel { title, x, y, series, notes: Vec::new(), legend: UpperRight })
     });
