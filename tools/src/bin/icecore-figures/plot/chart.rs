@@ -59,7 +59,8 @@ pub(super) struct Panel {
     /// Words beside points.
     pub(super) notes: Vec<(f64, f64, String)>,
     /// Where no line runs.
-    pub(super) legend: SeriesLabelPosition,
+    /// Where the names of the series are; `None` where another panel has the same series and says so.
+    pub(super) legend: Option<SeriesLabelPosition>,
 }
 
 /// Panels in rows.
@@ -166,8 +167,9 @@ impl Panel {
         }
         let note = |(x, y, words): &(f64, f64, String)| Text::new(words.clone(), (*x, *y), text(11));
         chart.draw_series(self.notes.iter().map(note))?;
+        let Some(legend) = &self.legend else { return Ok(()) };
         let labels = &mut chart.configure_series_labels();
-        labels.background_style(PAPER).border_style(GRID).label_font(text(12)).position(self.legend.clone());
+        labels.background_style(PAPER).border_style(GRID).label_font(text(12)).position(legend.clone());
         Ok(labels.draw()?)
     }
 }

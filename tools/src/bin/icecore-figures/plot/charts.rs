@@ -70,7 +70,7 @@ pub(super) fn latency(reports: &Reports) -> Option<Chart> {
             y,
             series,
             notes: Vec::new(),
-            legend: UpperLeft,
+            legend: (phase == "cold" && question == "past").then_some(UpperLeft),
         })
     });
     Some(Chart { panels: panels.collect(), columns: 2 })
@@ -118,7 +118,7 @@ pub(super) fn size(reports: &Reports) -> Option<Chart> {
             y,
             series,
             notes,
-            legend: LowerRight,
+            legend: Some(LowerRight),
         })
     });
     Some(Chart { panels: panels.collect(), columns: 3 })
@@ -154,7 +154,7 @@ pub(super) fn growth(reports: &Reports) -> Option<Chart> {
     // Room for the legend above the lines.
     let y = Axis::log("to that of the smallest", number, ys(&series).chain([2000.0]));
     let title = "what grows, and what does not".to_owned();
-    let grows = Panel { title, x, y, series, notes: Vec::new(), legend: UpperLeft };
+    let grows = Panel { title, x, y, series, notes: Vec::new(), legend: Some(UpperLeft) };
     Some(Chart { panels: vec![grows, unknown_keys(&runs)], columns: 2 })
 }
 
@@ -170,7 +170,7 @@ fn unknown_keys(runs: &[(f64, &Value)]) -> Panel {
     let x = Axis { name: "of the filter in memory", is_log: false, range: 0.0..105.0, label: percent };
     let y = Axis::linear("waits for the disk", number, ys(&series));
     let title = "what an unknown key costs, filters beyond the memory".to_owned();
-    Panel { title, x, y, series, notes: Vec::new(), legend: UpperRight }
+    Panel { title, x, y, series, notes: Vec::new(), legend: Some(UpperRight) }
 }
 
 /// Updates a second over the size of a batch, beside the roof of the machine.
@@ -191,7 +191,7 @@ pub(super) fn updates(reports: &Reports) -> Option<Chart> {
     let y = Axis::linear("M updates a second, one thread", number, ys(&series));
     let title = "updates of the Merkle tree".to_owned();
     Some(Chart {
-        panels: vec![Panel { title, x, y, series, notes: Vec::new(), legend: UpperLeft }],
+        panels: vec![Panel { title, x, y, series, notes: Vec::new(), legend: Some(UpperLeft) }],
         columns: 1,
     })
 }
@@ -227,7 +227,7 @@ pub(super) fn history(reports: &Reports) -> Option<Chart> {
         let room = 10.0 * ys(&series).fold(0.0, f64::max);
         let y = Axis::log("median", nanos, ys(&series).chain([room]));
         let title = format!("{title} ({} changes)", number(changes as f64));
-        Some(Panel { title, x, y, series, notes: Vec::new(), legend: UpperRight })
+        Some(Panel { title, x, y, series, notes: Vec::new(), legend: Some(UpperRight) })
     });
     Some(Chart { panels: panels.collect(), columns: 2 })
 }
