@@ -8,6 +8,7 @@ use crate::entry::{Entry, EntrySource, Value};
 use crate::error::{Error, Reason};
 use crate::key_buf::KeyBuf;
 use crate::page::{EntryAt, Page, Shape, Stored};
+use crate::page_header::{CODE_DELETION, CODE_OVERFLOW};
 use crate::segment::{Loaded, Segment, span_misses};
 use crate::span::{PageSpan, Pivot, PivotSink, Separator};
 use crate::step::BlockNumber;
@@ -27,9 +28,10 @@ pub struct Cursor<'s, D> {
     plain: Option<&'s [u8]>,
     walk: Walk,
     key: KeyBuf,
-    /// The key that a step came from, where that is in another page or after.
+    /// The key that a step came from, where that is in another page.
     from: Vec<u8>,
-    value: Held<'s>,
+    /// The value of the entry, where it is outside its page.
+    overflow: Value<'s>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,13 +43,13 @@ enum Place {
 
 /// The value of the entry that a cursor stands on: a value in its page, or one that does not borrow from the cursor.
 #[derive(Clone, Copy)]
-pub(crate) enum Held<'s, P = ()> {
-    InPage(P),
+pub(crate) enum Held<'a, 's> {
+    InPage(&'a [u8]),
     Is(Value<'s>),
 }
 
 /// An entry, taken apart: key, block, value.
-type Parts<'a, 's> = (&'a [u8], BlockNumber, Held<'s, &'a [u8]>);
+type Parts<'a, 's> = (&'a [u8], BlockNumber, Held<'a, 's>);
 
 impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
     /// The entry that the cursor stands on, or `None` before the first and after the last.
@@ -67,11 +69,13 @@ impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
         if self.place != Place::At {
             return None;
         }
-        let value = match self.value {
-            Held::Is(value) => Held::Is(value),
-            Held::InPage(()) => Held::InPage(self.view().value_bytes(&self.walk.entry)),
+        let entry = self.walk.entry();
+        let value = match entry.code {
+            CODE_DELETION => Held::Is(Value::Deletion),
+            CODE_OVERFLOW => Held::Is(self.overflow),
+            _ => Held::InPage(&self.body()[usize::from(entry.value_at)..entry.end()]),
         };
-        Some((&self.key, self.walk.entry.block, value))
+        Some((&self.key, entry.block, value))
     }
 
     /// Goes to the first entry. `false`: there is none.
@@ -116,18 +120,17 @@ impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
             None if key < view.prefix() => hint,
             None => loaded.shape.restarts() - 1,
         };
-        let mut walk = Walk::start(&view, group, &mut self.key)?;
-        while (&*self.key, at) < (key, walk.entry.block) {
-            if !walk.next(&view, &mut self.key)? {
+        self.walk.start(&view, group, &mut self.key)?;
+        while (&*self.key, at) < (key, self.walk.entry().block) {
+            if !self.walk.next(&view, &mut self.key)? {
                 let found = self.enter_page(page + 1)?;
-                if found && (&*self.key, at) < (key, self.walk.entry.block) {
+                if found && (&*self.key, at) < (key, self.walk.entry().block) {
                     self.place = Place::After;
                     return Err(span_misses(span));
                 }
                 return Ok(found);
             }
         }
-        self.walk = walk;
         self.arrive()
     }
 
@@ -141,16 +144,26 @@ impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
         match self.place {
             Place::Before => return self.seek_first(),
             Place::After => return Ok(false),
-            Place::At => self.place = Place::After,
+            Place::At => {}
         }
+        let body = self.plain.unwrap_or_else(|| self.buf.body());
+        if self.walk.step(self.shape.prefix_len(), body, &mut self.key) {
+            return Ok(true);
+        }
+        self.next_unusual()
+    }
+
+    /// Goes to the next entry, wherever it is and whatever it has.
+    #[inline(never)]
+    fn next_unusual(&mut self) -> Result<bool, Error> {
+        self.place = Place::After;
         let body = self.plain.unwrap_or_else(|| self.buf.body());
         if self.walk.next(&Page::with_shape(self.shape, body), &mut self.key)? {
             return self.arrive();
         }
-        self.depart();
-        let block = self.walk.entry.block;
+        let block = self.depart();
         let found = self.enter_page(self.page + 1)?;
-        if found && !is_before((&self.from, block), (&self.key, self.walk.entry.block)) {
+        if found && !is_before((&self.from, block), (&self.key, self.walk.entry().block)) {
             return Err(self.out_of_order());
         }
         self.walk.shared = shared_len(&self.from, &self.key);
@@ -164,27 +177,27 @@ impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
             Place::Before => return Ok(false),
             Place::At => self.place = Place::After,
         }
-        self.depart();
-        let block = self.walk.entry.block;
         let body = self.plain.unwrap_or_else(|| self.buf.body());
         if self.walk.prev(&Page::with_shape(self.shape, body), &mut self.key)? {
-            self.arrive()?;
-        } else if let Some(page) = self.page.checked_sub(1) {
-            self.enter_page_backward(page)?;
-        } else {
+            return self.arrive();
+        }
+        let Some(page) = self.page.checked_sub(1) else {
             self.place = Place::Before;
             return Ok(false);
-        }
-        if is_before((&self.key, self.walk.entry.block), (&self.from, block)) {
+        };
+        let block = self.depart();
+        self.enter_page_backward(page)?;
+        if is_before((&self.key, self.walk.entry().block), (&self.from, block)) {
             return Ok(true);
         }
         Err(self.out_of_order())
     }
 
-    /// Keeps the key that the cursor leaves.
-    fn depart(&mut self) {
+    /// Keeps the key that the cursor leaves for another page, and returns the block.
+    fn depart(&mut self) -> BlockNumber {
         self.from.clear();
         self.from.extend_from_slice(&self.key);
+        self.walk.entry().block
     }
 
     #[cold]
@@ -204,13 +217,17 @@ impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
             walk: Walk::default(),
             key: KeyBuf::default(),
             from: Vec::new(),
-            value: Held::Is(Value::Deletion),
+            overflow: Value::Deletion,
         }
     }
 
     #[inline]
+    fn body(&self) -> &[u8] {
+        self.plain.unwrap_or_else(|| self.buf.body())
+    }
+
     fn view(&self) -> Page<'_> {
-        Page::with_shape(self.shape, self.plain.unwrap_or_else(|| self.buf.body()))
+        Page::with_shape(self.shape, self.body())
     }
 
     fn load(&mut self, page: u64) -> Result<Loaded<'s>, Error> {
@@ -224,25 +241,22 @@ impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
             return Ok(false);
         }
         let loaded = self.load(page)?;
-        self.walk = Walk::start(&loaded.page(&self.buf), 0, &mut self.key)?;
+        self.walk.start(&loaded.page(&self.buf), 0, &mut self.key)?;
         self.arrive()
     }
 
     fn enter_page_backward(&mut self, page: u64) -> Result<bool, Error> {
         let loaded = self.load(page)?;
-        self.walk = Walk::last(&loaded.page(&self.buf), &mut self.key)?;
+        self.walk.last(&loaded.page(&self.buf), &mut self.key)?;
         self.arrive()
     }
 
-    /// Takes the value of the entry that the walk found, so that [`Cursor::entry`] cannot fail.
-    #[inline]
+    /// Takes the value of the entry that the walk found where it is outside its page, so that [`Cursor::entry`] cannot fail.
     fn arrive(&mut self) -> Result<bool, Error> {
         let view = self.view();
-        self.value = match view.value(&self.walk.entry)? {
-            Stored::Inline(_) => Held::InPage(()),
-            Stored::Deletion => Held::Is(Value::Deletion),
-            Stored::Overflow(reference) => Held::Is(Value::Overflow(self.segment.blob(&reference, &view)?)),
-        };
+        if let Stored::Overflow(reference) = view.value(self.walk.entry())? {
+            self.overflow = Value::Overflow(self.segment.blob(&reference, &view)?);
+        }
         self.place = Place::At;
         Ok(true)
     }
@@ -252,6 +266,11 @@ impl<D: AsRef<[u8]>> EntrySource for Cursor<'_, D> {
     #[inline]
     fn entry(&self) -> Option<Entry<'_>> {
         Cursor::entry(self)
+    }
+
+    #[inline]
+    fn position(&self) -> Option<(&[u8], BlockNumber)> {
+        (self.place == Place::At).then(|| (&*self.key, self.walk.entry().block))
     }
 
     #[inline]

@@ -69,6 +69,12 @@ pub trait EntrySource {
     /// The entry that the source stands on, or `None` after the last.
     fn entry(&self) -> Option<Entry<'_>>;
 
+    /// Key and block of that entry.
+    #[inline]
+    fn position(&self) -> Option<(&[u8], BlockNumber)> {
+        self.entry().map(|entry| (entry.key, entry.block))
+    }
+
     /// How many bytes the key of the entry shares with that of the entry before it, which [`advance`](Self::advance) came from.
     fn shared(&self) -> usize;
 

@@ -48,6 +48,19 @@ impl KeyBuf {
         true
     }
 
+    /// Makes it so long; what it gets is to be written. `false`, and nothing is changed: the key would be too long.
+    pub(crate) fn resize(&mut self, len: usize) -> bool {
+        let fits = len <= KEY_LEN_MAX;
+        self.len = if fits { len } else { self.len };
+        fits
+    }
+
+    /// Overwrites the bytes from `at` on.
+    #[inline]
+    pub(crate) fn write(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
     /// Makes it this key, which has at most [`KEY_LEN_MAX`] bytes.
     pub(crate) fn set(&mut self, key: &[u8]) {
         self.bytes[..key.len()].copy_from_slice(key);

@@ -40,6 +40,7 @@ pub mod checksum;
 mod codec;
 mod columns;
 mod cursor;
+mod decoded;
 mod entry;
 mod entry_batch;
 pub mod error;

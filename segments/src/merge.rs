@@ -12,6 +12,7 @@
 use crate::bytes::shared_len;
 use crate::entry::{Entry, EntrySource, KEY_LEN_MAX, describe};
 use crate::error::Error;
+use crate::step::BlockNumber;
 
 /// Gives the entries of all its sources in one order. Pure: holds nothing of an entry.
 pub struct MergeCursor<S> {
@@ -40,7 +41,7 @@ impl<S: EntrySource> MergeCursor<S> {
     pub fn new(sources: Vec<S>) -> Result<Self, Error> {
         let count = sources.len();
         // Nothing came out yet: each key shares nothing with it.
-        let codes = sources.iter().map(|source| source.entry().map_or(AT_END, |entry| code(entry.key, 0)));
+        let codes = sources.iter().map(|source| source.position().map_or(AT_END, |(key, _)| code(key, 0)));
         let codes = codes.collect();
         let mut this = Self { sources, losers: vec![0; count], codes };
         let mut winners = vec![0; 2 * count];
@@ -72,7 +73,7 @@ impl<S: EntrySource> MergeCursor<S> {
 
     /// The index of the source that the current entry comes from.
     pub fn source(&self) -> Option<usize> {
-        self.entry().map(|_| self.losers[0])
+        self.position().map(|_| self.losers[0])
     }
 
     /// Whether source `left` comes out before source `right`. A source after its end comes last.
@@ -84,21 +85,22 @@ impl<S: EntrySource> MergeCursor<S> {
 
     /// The same for equal codes; the code of the loser is then about the winner.
     fn precedes_from(&mut self, left: usize, right: usize) -> Result<bool, Error> {
-        let (Some(a), Some(b)) = (self.sources[left].entry(), self.sources[right].entry()) else {
+        let (Some((a, block_a)), Some((b, block_b))) =
+            (self.sources[left].position(), self.sources[right].position())
+        else {
             return Ok(true);
         };
         let known = KEY_LEN_MAX - (self.codes[left] >> 9) as usize;
-        let (rest_a, rest_b) = (a.key.get(known..), b.key.get(known..));
+        let (rest_a, rest_b) = (a.get(known..), b.get(known..));
         let shared = known + shared_len(rest_a.unwrap_or_default(), rest_b.unwrap_or_default());
-        let is_left = match (a.key.get(shared), b.key.get(shared)) {
-            (None, None) if a.block == b.block => {
-                let (previous, got) = (describe(a.key, a.block), describe(b.key, b.block));
-                return Err(Error::OutOfOrder { previous, got });
+        let is_left = match (a.get(shared), b.get(shared)) {
+            (None, None) if block_a == block_b => {
+                return Err(Error::OutOfOrder { previous: describe(a, block_a), got: describe(b, block_b) });
             }
-            (None, None) => a.block > b.block,
+            (None, None) => block_a > block_b,
             (next_a, next_b) => next_a < next_b,
         };
-        let (loser, key) = if is_left { (right, b.key) } else { (left, a.key) };
+        let (loser, key) = if is_left { (right, b) } else { (left, a) };
         self.codes[loser] = code(key, shared);
         Ok(is_left)
     }
@@ -108,6 +110,11 @@ impl<S: EntrySource> EntrySource for MergeCursor<S> {
     #[inline]
     fn entry(&self) -> Option<Entry<'_>> {
         self.winner()?.entry()
+    }
+
+    #[inline]
+    fn position(&self) -> Option<(&[u8], BlockNumber)> {
+        self.winner()?.position()
     }
 
     #[inline]
@@ -125,7 +132,7 @@ impl<S: EntrySource> EntrySource for MergeCursor<S> {
         let mut winner = first;
         let source = &mut self.sources[winner];
         source.advance()?;
-        self.codes[winner] = source.entry().map_or(AT_END, |entry| code(entry.key, source.shared()));
+        self.codes[winner] = source.position().map_or(AT_END, |(key, _)| code(key, source.shared()));
         let mut node = (self.sources.len() + winner) >> 1;
         while node > 0 {
             if self.precedes(self.losers[node], winner)? {

@@ -293,12 +293,6 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// The bytes of a value, whatever they are.
-    #[inline]
-    pub(crate) fn value_bytes(&self, entry: &EntryAt) -> &'a [u8] {
-        &self.body[entry.value_at as usize..entry.end()]
-    }
-
     /// Checks the restart table: the groups follow each other from the first entry on, and each head is its key's.
     pub(crate) fn check_table(&self) -> Result<(), Error> {
         let mut at = if self.shape.in_columns() { 0 } else { self.shape.entries_at() };

@@ -20,6 +20,7 @@ struct Pass {
     /// The entry before, or `None` at the beginning.
     before: Option<(Vec<u8>, BlockNumber)>,
     key: KeyBuf,
+    walk: Walk,
 }
 
 impl<D: AsRef<[u8]>> Segment<D> {
@@ -45,7 +46,8 @@ impl<D: AsRef<[u8]>> Segment<D> {
     pub fn verify_with_progress(&self, on_progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
         let data = self.data().as_ref();
         let frame = Frame::parse(data, Kind::Segment)?;
-        let mut pass = Pass { tally: self.empty_tally(), before: None, key: KeyBuf::default() };
+        let mut pass =
+            Pass { tally: self.empty_tally(), before: None, key: KeyBuf::default(), walk: Walk::default() };
         let mut buf = PageBuf::default();
         for page in 0..self.summary().pages {
             let number = self.runs().file_page(page);
@@ -102,20 +104,21 @@ impl<D: AsRef<[u8]>> Segment<D> {
         if page.shape.in_columns() {
             page.check_blobs()?;
         }
-        let mut walk = Walk::start(page, 0, &mut pass.key)?;
+        pass.walk.start(page, 0, &mut pass.key)?;
         let mut count = 1;
-        self.verify_entry(page, &walk, pass)?;
-        while walk.next(page, &mut pass.key)? {
+        self.verify_entry(page, pass)?;
+        while pass.walk.next(page, &mut pass.key)? {
             count += 1;
-            self.verify_entry(page, &walk, pass)?;
+            self.verify_entry(page, pass)?;
         }
         if count == page.shape.count() { Ok(()) } else { Err(page.damaged(Reason::Count)) }
     }
 
-    fn verify_entry(&self, page: &Page<'_>, walk: &Walk, pass: &mut Pass) -> Result<(), Error> {
-        let (key, block) = (&pass.key, walk.entry.block);
+    fn verify_entry(&self, page: &Page<'_>, pass: &mut Pass) -> Result<(), Error> {
+        let (key, entry) = (&pass.key, pass.walk.entry());
+        let block = entry.block;
         if page.shape.in_columns() {
-            page.check_print(walk.entry.next(), key)?;
+            page.check_print(entry.next(), key)?;
         }
         let tally = &mut pass.tally;
         let is_new = match &mut pass.before {
@@ -140,7 +143,7 @@ impl<D: AsRef<[u8]>> Segment<D> {
         tally.key_bytes += key.len() as u64;
         tally.min_block = tally.min_block.min(block);
         tally.max_block = tally.max_block.max(block);
-        match page.value(&walk.entry)? {
+        match page.value(entry)? {
             Stored::Deletion => tally.deletions += 1,
             Stored::Inline(bytes) => {
                 debug_assert!(bytes.len() <= VALUE_INLINE_MAX, "checked where the entry is decoded");

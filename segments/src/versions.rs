@@ -96,13 +96,14 @@ impl Page<'_> {
             None => return Ok(true),
         };
         let mut found = KeyBuf::default();
-        let mut walk = Walk::start(self, group, &mut found)?;
+        let mut walk = Walk::default();
+        walk.start(self, group, &mut found)?;
         loop {
             if *found > *key {
                 return Ok(false);
             }
-            if *found == *key && walk.entry.block <= at {
-                blocks.push(walk.entry.block);
+            if *found == *key && walk.entry().block <= at {
+                blocks.push(walk.entry().block);
             }
             if !walk.next(self, &mut found)? {
                 return Ok(true);

@@ -7,9 +7,9 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::Bound;
 
-use icecore_segments::Cursor;
 use icecore_segments::error::{Corruption, Part, Reason};
 use icecore_segments::step::BlockNumber;
+use icecore_segments::{Cursor, Value};
 
 use crate::domain::DomainId;
 use crate::error::Error;
@@ -277,17 +277,34 @@ impl Walk<'_> {
                 return Ok(None);
             }
             let key = entry.key.to_vec();
-            self.seek(&key, BlockNumber::MAX)?;
-            let found = self.resolve(&key, range.at)?;
-            self.seek(&key, BlockNumber::MAX)?;
-            self.step_back()?;
-            if self.cursor.entry().is_some_and(|entry| key.as_slice() <= entry.key) {
-                return Err(self.misled());
-            }
-            if let Some(found) = found {
+            if let Some(found) = self.resolve_backward(&key, range.at)? {
                 return Ok(Some((key, found)));
             }
         }
+    }
+
+    /// From the last version of `key`, the oldest: the newest one at or below `at`. Goes to the entry before all of its versions.
+    fn resolve_backward(&mut self, key: &[u8], at: BlockNumber) -> Result<Option<Found>, Error> {
+        let mut found = None;
+        for _ in 0..STEPS_MAX {
+            let Some(entry) = self.cursor.entry().filter(|entry| entry.key == key) else { return Ok(found) };
+            if entry.block <= at {
+                // A large value is decoded only where it is the answer.
+                if matches!(entry.value, Value::Overflow(_)) {
+                    break;
+                }
+                found = Some((entry.block, LiveSegment::load(self.kv, &entry.value)?));
+            }
+            self.step_back()?;
+        }
+        self.seek(key, BlockNumber::MAX)?;
+        let found = self.resolve(key, at)?;
+        self.seek(key, BlockNumber::MAX)?;
+        self.step_back()?;
+        if self.cursor.entry().is_some_and(|entry| key <= entry.key) {
+            return Err(self.misled());
+        }
+        Ok(found)
     }
 
     /// From the first version of `key`: the newest one at or below `at`.
