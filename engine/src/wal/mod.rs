@@ -28,7 +28,7 @@
 //! * A flipped bit in the last synced record is seen as damage because the mark after it says so. If a power loss
 //!   took the mark, which is not synced itself, that record reads as torn. The window closes with the next sync, or
 //!   when the system writes the mark out on its own.
-//!   [`WalWriter::sync_marker`] syncs the mark as well; flushing, unwinding and pruning end with it.
+//!   [`WalWriter::sync_marker`] syncs the mark as well; flushing and pruning end with it.
 //! * Bytes never synced carry no such protection, in the relaxed mode as many as were appended since the last sync:
 //!   damage to them reads as a torn tail, which is what that mode says it may lose.
 //! * After a sync that failed, the system may show bytes that it will not write any more. The process that saw the

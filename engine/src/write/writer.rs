@@ -377,12 +377,12 @@ impl WriterGuard<'_> {
         self.poison_on_err(logged)
     }
 
-    /// Appends an unwinding to block `to`. It is durable when this returns, and readers know that it is.
+    /// Appends an unwinding to block `to`. It is durable when this returns, as a block is in the strictest mode.
     pub(crate) fn log_unwind(&mut self, to: BlockNumber) -> Result<(), Error> {
         assert!(Some(to) < self.writer.read_state().head, "W5: an unwinding goes below the newest block");
         let appended = self.state.log.append_unwind(to);
         self.poison_on_err(appended)?;
-        self.sync_log_marker()
+        self.sync_log()
     }
 
     /// Makes every record durable.
