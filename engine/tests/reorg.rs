@@ -4,10 +4,13 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use icecore::storage::Storage;
 use icecore::testing::SimStorage;
-use icecore::{Archive, Durability, Error, ErrorKind, Maintenance, OpenOptions, Options, Reader};
+use icecore::{
+    Archive, Durability, Error, ErrorKind, Maintenance, OpenOptions, Options, ProgressListener, Reader,
+};
 
 const PATH: &str = "/archive";
 
@@ -114,4 +117,38 @@ fn who_waits_for_blocks_finds_a_replaced_one_by_its_root() {
     (46..=50).for_each(|height| commit(&archive, height, "new"));
     assert_eq!(reader.wait(50, std::time::Duration::ZERO).unwrap(), None, "no block is above it");
     assert_ne!(reader.root(50).unwrap(), handled);
+}
+
+/// Counts what is begun.
+#[derive(Default)]
+struct Begun(AtomicU32);
+
+impl ProgressListener for Begun {
+    fn begin(&self, _: &str, _: Option<u64>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn an_unwinding_to_the_block_that_the_tree_was_built_at_keeps_the_tree() {
+    let disk = SimStorage::new();
+    let created = archive(&disk, 1000);
+    [3, 10].iter().for_each(|height| commit(&created, *height, "old"));
+    created.close().unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(disk);
+    let archive = Archive::open_on(storage, PATH, open_options()).unwrap();
+    let begun = Arc::new(Begun::default());
+    archive.set_progress_listener(begun.clone());
+    let expected = archive.root(10).unwrap();
+    for branch in ["one", "two"] {
+        [17, 30, 31].iter().for_each(|height| commit(&archive, *height, branch));
+        archive.unwind(10, &()).unwrap();
+        assert_eq!(archive.root(10).unwrap(), expected);
+    }
+    assert_eq!(begun.0.load(Ordering::Relaxed), 1, "the tree is built once");
+    // Below it, the tree is built again.
+    archive.unwind(3, &()).unwrap();
+    commit(&archive, 10, "old");
+    assert_eq!(archive.root(10).unwrap(), expected);
+    assert_eq!(begun.0.load(Ordering::Relaxed), 2);
 }

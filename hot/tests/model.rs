@@ -229,6 +229,32 @@ fn the_last_change_of_a_key_counts() {
 }
 
 #[test]
+fn batches_taken_back_together_leave_the_state_before_the_oldest() {
+    for parallel in [1, 2] {
+        let mut tree = HotTree::new(options(parallel, HashBackend::Auto, 4));
+        let (mut states, mut batch) = (Vec::new(), Batch::new());
+        let mut undos: Vec<Undo> = Vec::new();
+        // Batches of none to 900 keys, most of them changed by many; 60 batches are more than are taken back in one piece.
+        for round in 0..60u32 {
+            batch.clear();
+            let from = round * 37 % 400;
+            numbered(&mut batch, from..from + round * 613 % 900, round);
+            (from..from + round % 5 * 20).for_each(|key| batch.delete("storage", &key.to_le_bytes()));
+            states.push((tree.root(), tree.len()));
+            undos.push(tree.apply(&batch).1);
+        }
+        for kept in [60, 59, 48, 47, 9, 0] {
+            let newest_first: Vec<Undo> = undos.drain(kept..).rev().collect();
+            let root = tree.undo_all(newest_first);
+            if let Some(state) = states.get(kept) {
+                assert_eq!((root, tree.len()), *state, "{kept} batches stay");
+            }
+            assert_eq!(root, tree.root());
+        }
+    }
+}
+
+#[test]
 fn nothing_changed_is_nothing_to_undo() {
     let mut tree = HotTree::new(Options::default());
     let mut batch = Batch::new();

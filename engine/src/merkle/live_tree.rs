@@ -37,6 +37,8 @@ pub(crate) struct LiveTree {
     batch_bytes: usize,
     /// The newest blocks, oldest first, at most a reorg window of them.
     window: VecDeque<Applied>,
+    /// The newest block before the window: the lowest that the tree can go back to. `None`: the state before any block.
+    base: Option<BlockNumber>,
     /// With snapshots: what the blocks before the window changed since the last snapshot among them.
     older: DirtyKeys,
 }
@@ -49,8 +51,10 @@ struct Applied {
 }
 
 impl LiveTree {
-    fn new(tree: HotTree) -> Self {
-        Self { tree, batch: Batch::new(), batch_bytes: 0, window: VecDeque::new(), older: DirtyKeys::new() }
+    /// The tree of the state at block `base`.
+    fn new(tree: HotTree, base: Option<BlockNumber>) -> Self {
+        let (batch, window, older) = (Batch::new(), VecDeque::new(), DirtyKeys::new());
+        Self { tree, batch, batch_bytes: 0, window, base, older }
     }
 
     /// Applies a block that follows `previous`, its changes ordered by domain and key. Returns what it writes among the
@@ -143,6 +147,7 @@ impl LiveTree {
     fn trim_undo_window(&mut self, config: &Config) {
         while self.window.len() as u64 > config.reorg_window {
             let Some(applied) = self.window.pop_front() else { return };
+            self.base = Some(applied.height);
             if applied.is_snapshot {
                 self.older.clear();
             } else if config.snapshots.is_some() {
@@ -151,16 +156,13 @@ impl LiveTree {
         }
     }
 
-    /// Takes the blocks above `to` back; `false` when it no longer knows how.
+    /// Takes the blocks above `to`, the height of a block, back; `false` when it no longer knows how.
     pub(crate) fn rewind(&mut self, to: BlockNumber) -> bool {
-        if self.window.front().is_none_or(|oldest| oldest.height > to.saturating_add(1)) {
+        if self.base.is_some_and(|base| to < base) {
             return false;
         }
-        while self.window.back().is_some_and(|newest| newest.height > to) {
-            if let Some(newest) = self.window.pop_back() {
-                self.tree.undo(newest.undo);
-            }
-        }
+        let kept = self.window.partition_point(|applied| applied.height <= to);
+        self.tree.undo_all(self.window.drain(kept..).rev().map(|applied| applied.undo));
         true
     }
 }
@@ -185,7 +187,7 @@ impl LiveTree {
         let base = if config.snapshots.is_some() { version.emitted_head } else { version.head };
         let mut live = match base {
             Some(base) => Self::of_state(version, config, base, options, listener)?,
-            None => Self::new(HotTree::new(options)),
+            None => Self::new(HotTree::new(options), None),
         };
         if config.snapshots.is_some() {
             live.replay(version, config, base, listener)?;
@@ -203,7 +205,7 @@ impl LiveTree {
         let last = version.last_snapshot(config, base)?;
         let Built { tree, written } = build_tree(version, config, base, last, options, listener)?;
         version.check_root(base, tree.root())?;
-        let mut live = Self::new(tree);
+        let mut live = Self::new(tree, Some(base));
         for written in written.chunk_by(|a, b| a.0 == b.0).flat_map(|domain| domain.chunks(LOOKUPS)) {
             let (domain, keys) = (written[0].0, written.iter().map(|(_, key)| &key[..]).collect::<Vec<_>>());
             let values =

@@ -175,6 +175,23 @@ impl HotTree {
         self.change(undo.len(), |_, from, out| undo.copy(from, out)).0
     }
 
+    /// Takes back several batches, the newest first, and returns the root before the last of them.
+    ///
+    /// # Cost
+    /// Small batches are taken back together: a key that many of them changed costs once, and so does the path above it.
+    pub fn undo_all(&mut self, newest_first: impl IntoIterator<Item = Undo>) -> Root {
+        let (mut joined, mut len) = (Undo::default(), 0);
+        for undo in newest_first {
+            if len > 0 && len + undo.len() > SHARE_LEN_MAX {
+                self.undo(std::mem::take(&mut joined));
+                len = 0;
+            }
+            len += undo.len();
+            joined.append(undo);
+        }
+        self.undo(joined)
+    }
+
     /// What the tree occupies.
     pub fn memory(&self) -> Memory {
         let pool = self.pool.bytes();

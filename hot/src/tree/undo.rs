@@ -31,6 +31,11 @@ impl Undo {
         self.replaced.iter().all(Vec::is_empty)
     }
 
+    /// Adds what an older batch replaced: of a key that both changed, that counts.
+    pub(crate) fn append(&mut self, mut older: Undo) {
+        self.replaced.append(&mut older.replaced);
+    }
+
     /// Copies the lines `from..from + out.len()`, counted through all runs.
     pub(crate) fn copy(&self, mut from: usize, mut out: &mut [Line]) {
         for run in &self.replaced {
