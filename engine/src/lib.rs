@@ -41,7 +41,7 @@
 //! | load in bulk | [`Durability::Relaxed`], [`Maintenance::EmitOnly`], then [`Archive::maintain`] |
 //! | limit history, copy, check | [`Archive::prune`], [`Archive::checkpoint`], [`verify`] |
 //! | see what there is | [`Reader::stats`], [`Reader::segments`], [`inspect`] |
-//! | push it to object storage, pull it from there | the module `remote`, with the feature `object-store` |
+//! | push it to object storage, read it there, pull it from there | the module `remote`, with the feature `object-store` |
 //! | handle an error | [`Error::kind`]: [`ErrorKind`] has a table of what to do |
 //!
 //! The folder `engine/examples/` of the repository has five programs: a first archive, a chain with reorganisations, many readers, a
@@ -160,6 +160,8 @@ mod options;
 mod progress;
 mod read;
 mod reader;
+#[cfg(feature = "object-store")]
+mod reader_remote;
 #[cfg(feature = "object-store")]
 mod remote_error;
 mod segment;

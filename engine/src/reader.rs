@@ -28,7 +28,7 @@ use crate::progress::ProgressListener;
 use crate::read::history::History;
 use crate::read::shared::Shared;
 #[cfg(feature = "object-store")]
-use crate::remote::push::{PushOptions, PushReport, push_from};
+use crate::remote::open::OpenBucket;
 use crate::segment::info::SegmentInfo;
 use crate::segment::live::Problem;
 use crate::stats::Stats;
@@ -70,12 +70,19 @@ pub struct Reader {
     pub(crate) shared: Arc<Shared>,
     /// The number of the version that this reader was told of.
     seen: AtomicU64,
+    /// The bucket that it reads, where it does.
+    #[cfg(feature = "object-store")]
+    pub(crate) bucket: Option<Arc<OpenBucket>>,
 }
 
 impl Clone for Reader {
     fn clone(&self) -> Self {
-        let seen = AtomicU64::new(self.seen.load(Ordering::Relaxed));
-        Self { shared: Arc::clone(&self.shared), seen }
+        Self {
+            shared: Arc::clone(&self.shared),
+            seen: AtomicU64::new(self.seen.load(Ordering::Relaxed)),
+            #[cfg(feature = "object-store")]
+            bucket: self.bucket.clone(),
+        }
     }
 }
 
@@ -124,7 +131,12 @@ impl Reader {
     }
 
     pub(crate) fn of(shared: Arc<Shared>) -> Self {
-        Self { shared, seen: AtomicU64::new(0) }
+        Self {
+            shared,
+            seen: AtomicU64::new(0),
+            #[cfg(feature = "object-store")]
+            bucket: None,
+        }
     }
 
     /// Catches up with what was committed, unwound or maintained since. `true` when anything is new to this reader since it was
@@ -144,6 +156,8 @@ impl Reader {
     ///
     /// After an error it may be called again, and what the reader sees stays readable.
     pub fn refresh(&self) -> Result<bool, Error> {
+        #[cfg(feature = "object-store")]
+        self.follow_bucket()?;
         self.shared.follow()?;
         // Before the look: what was committed before the archive was closed is told first.
         let open = self.shared.check_open();
@@ -251,6 +265,8 @@ impl Reader {
     /// [`Error::OutOfRange`] above the head, below the first block, or below the floor of a prune; damage of the log, where the
     /// height is above what is in segments.
     pub fn at(&self, height: BlockNumber) -> Result<View, Error> {
+        #[cfg(feature = "object-store")]
+        self.make_room()?;
         let version = self.shared.read_state();
         version.check(height)?;
         Ok(View { shared: Arc::clone(&self.shared), version, at: height })
@@ -264,6 +280,8 @@ impl Reader {
     /// # Errors
     /// [`Error::Empty`] before the first block; damage of the log, which may have newer blocks.
     pub fn latest(&self) -> Result<View, Error> {
+        #[cfg(feature = "object-store")]
+        self.make_room()?;
         let version = self.shared.read_state();
         version.check_head()?;
         let at = version.head.ok_or(Error::Empty)?;
@@ -290,6 +308,8 @@ impl Reader {
     /// # Errors
     /// [`Error::UnknownDomain`]; [`Error::KeyLength`]; damage of the log, which may have newer versions.
     pub fn history<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<History, Error> {
+        #[cfg(feature = "object-store")]
+        self.make_room()?;
         let version = self.shared.read_state();
         version.check_head()?;
         let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
@@ -432,22 +452,6 @@ impl Reader {
     /// The damage itself, where nothing readable would be left.
     pub fn plan_log_drop(&self) -> Result<Option<LogDrop>, Error> {
         plan_log_drop(&self.shared.directory)
-    }
-
-    /// Publishes what the archive has in segments as the next generation of a bucket: [`remote::push`](crate::remote::push()) of this
-    /// archive.
-    ///
-    /// # Errors
-    /// Those of [`remote::push`](crate::remote::push()).
-    #[cfg(feature = "object-store")]
-    pub fn push(
-        &self,
-        bucket: &crate::remote::Bucket,
-        options: &PushOptions,
-        listener: &dyn ProgressListener,
-    ) -> Result<PushReport, Error> {
-        let directory = &self.shared.directory;
-        push_from(&directory.storage, &directory.path, bucket, options, listener)
     }
 
     /// Copies the archive as it is now to the directory `copy`, consistently: an archive of its own, ready to be opened. Takes no

@@ -1,5 +1,9 @@
 //! What goes wrong between an archive and a bucket: which object, why, and what to do about it.
 
+use std::path::PathBuf;
+
+use icecore_segments::Error as FileError;
+
 /// Why a call on a [`remote`](crate::remote) bucket failed: part of [`Error::Remote`](crate::Error::Remote).
 ///
 /// Texts are one line each, name the object, and hold no credentials. [`RemoteError::remedy`] says what to do.
@@ -106,6 +110,20 @@ pub enum RemoteError {
         /// The newest.
         newest: u64,
     },
+    /// What was read cannot be kept in the cache.
+    #[error("cannot keep what was read of a bucket: {cause}")]
+    Cache {
+        /// The system's word.
+        cause: String,
+    },
+    /// The cache has no more room, and everything in it is in use.
+    #[error("the cache at {} is full: its size is {size} bytes", dir.display())]
+    CacheFull {
+        /// The folder.
+        dir: PathBuf,
+        /// Bytes that it may take.
+        size: u64,
+    },
     /// The system gave no thread for requests, or one ended.
     #[error("cannot work on requests: {cause}")]
     Runtime {
@@ -115,6 +133,12 @@ pub enum RemoteError {
 }
 
 impl RemoteError {
+    /// Why bytes could not be brought, where an error of a file says that.
+    pub(crate) fn out_of(error: FileError) -> Result<Self, FileError> {
+        let FileError::Absent(cause) = error else { return Err(error) };
+        cause.downcast().map(|error| *error).map_err(FileError::Absent)
+    }
+
     /// What to do about it, in one line.
     pub fn remedy(&self) -> &'static str {
         match self {
@@ -152,6 +176,8 @@ impl RemoteError {
                 "use a store that honours `If-None-Match: *` on PUT, as S3, R2, MinIO and versitygw do"
             }
             Self::NoGeneration { .. } => "`icecore remote ls URL` tells the newest generation",
+            Self::Cache { .. } => "make room on that disk, or choose another folder with --cache",
+            Self::CacheFull { .. } => "allow more with --cache-size, or read less at a time",
             Self::Runtime { .. } => "free some memory or threads and repeat the command",
         }
     }

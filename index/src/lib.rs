@@ -8,7 +8,7 @@
 //!
 //! An accessor is derived from a `.kv`, names it by its content checksum and can always be rebuilt. Both kinds are built
 //! in one pass while the segment is written ([`PivotBuilder`] takes what a segment builder offers, [`FilterBuilder`] takes hashes of
-//! keys in any order) and read over bytes wherever they are (`D: AsRef<[u8]>`): this crate opens no file and
+//! keys in any order) and read over bytes wherever they are (`D: FileBytes`): this crate opens no file and
 //! knows nothing of pages of keys and values. [`density`] chooses how much an accessor may cost. The bytes are described in
 //! [`mod@format`].
 //!

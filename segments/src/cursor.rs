@@ -6,6 +6,7 @@ use crate::codec::PageBuf;
 use crate::columns::LastOfGroup;
 use crate::entry::{Entry, EntrySource, Value};
 use crate::error::{Error, Reason};
+use crate::file_bytes::FileBytes;
 use crate::key_buf::KeyBuf;
 use crate::page::{EntryAt, Page, Shape, Stored};
 use crate::page_header::{CODE_DELETION, CODE_OVERFLOW};
@@ -51,7 +52,7 @@ pub(crate) enum Held<'a, 's> {
 /// An entry, taken apart: key, block, value.
 type Parts<'a, 's> = (&'a [u8], BlockNumber, Held<'a, 's>);
 
-impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
+impl<'s, D: FileBytes> Cursor<'s, D> {
     /// The entry that the cursor stands on, or `None` before the first and after the last.
     #[inline]
     pub fn entry(&self) -> Option<Entry<'_>> {
@@ -262,7 +263,7 @@ impl<'s, D: AsRef<[u8]>> Cursor<'s, D> {
     }
 }
 
-impl<D: AsRef<[u8]>> EntrySource for Cursor<'_, D> {
+impl<D: FileBytes> EntrySource for Cursor<'_, D> {
     #[inline]
     fn entry(&self) -> Option<Entry<'_>> {
         Cursor::entry(self)
@@ -284,7 +285,7 @@ impl<D: AsRef<[u8]>> EntrySource for Cursor<'_, D> {
     }
 }
 
-impl<D: AsRef<[u8]>> Segment<D> {
+impl<D: FileBytes> Segment<D> {
     /// A cursor before the first entry.
     pub fn cursor(&self) -> Cursor<'_, D> {
         Cursor::new(self)

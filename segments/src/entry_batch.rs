@@ -3,6 +3,7 @@
 use crate::cursor::{Cursor, Held};
 use crate::entry::{Entry, EntrySource, Value};
 use crate::error::Error;
+use crate::file_bytes::FileBytes;
 use crate::merge::MergeCursor;
 use crate::step::BlockNumber;
 
@@ -37,7 +38,7 @@ impl<'s> EntryBatch<'s> {
     ///
     /// # Errors
     /// Whatever stops the merge.
-    pub fn fill<D: AsRef<[u8]>>(&mut self, merge: &mut MergeCursor<Cursor<'s, D>>) -> Result<(), Error> {
+    pub fn fill<D: FileBytes>(&mut self, merge: &mut MergeCursor<Cursor<'s, D>>) -> Result<(), Error> {
         self.bytes.clear();
         self.items.clear();
         while self.bytes.len() < FULL_LEN && self.items.len() < COUNT_MAX {

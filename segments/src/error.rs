@@ -50,6 +50,9 @@ pub enum Error {
         /// What the file says.
         found: String,
     },
+    /// The bytes are elsewhere and could not be brought here: see [`FileBytes`](crate::FileBytes).
+    #[error("bytes could not be brought")]
+    Absent(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The writer underneath failed.
     #[error("write failed")]
     Write(#[from] io::Error),

@@ -8,7 +8,7 @@
 //!
 //! A `.kv` is ordered by (key ascending, block descending) and cut into pages of 4096 bytes, each filled by its encoded
 //! size; a large value is outside its page. The builder takes entries once, in order, and holds a bounded part of
-//! them. The reader works on bytes wherever they are (`D: AsRef<[u8]>`): this crate opens no file, starts no thread and asks no
+//! them. The reader works on bytes wherever they are (`D: FileBytes`): this crate opens no file, starts no thread and asks no
 //! clock. `segments/FORMAT.md`, included in [`frame`], has the bytes.
 //!
 //! ```
@@ -44,6 +44,7 @@ mod decoded;
 mod entry;
 mod entry_batch;
 pub mod error;
+mod file_bytes;
 mod find;
 mod fingerprint;
 #[cfg(any(test, feature = "testing"))]
@@ -72,6 +73,7 @@ pub use cursor::Cursor;
 pub use entry::{Entry, EntrySource, KEY_LEN_MAX, Value, Version};
 pub use entry_batch::EntryBatch;
 pub use error::Error;
+pub use file_bytes::FileBytes;
 pub use merge::MergeCursor;
 pub use overflow::{Blob, RUN_LEN};
 pub use overflow::{VALUE_INLINE_MAX, VALUE_LEN_MAX};

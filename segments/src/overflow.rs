@@ -61,6 +61,11 @@ impl<'a> Blob<'a> {
         self.offset..self.offset + self.stored.len() as u64
     }
 
+    /// CRC-64/NVME of the stored bytes, as the entry gives it.
+    pub fn checksum(&self) -> u64 {
+        self.checksum
+    }
+
     /// The length of the value in bytes.
     pub fn raw_len(&self) -> u64 {
         u64::from(self.raw_len)

@@ -9,6 +9,7 @@ use crate::checksum::{PageChecks, Salt, crc64, is_sealed};
 use crate::codec::{DICTIONARY_LEN_MAX, PageBuf};
 use crate::entry::{Value, Version};
 use crate::error::{Corruption, Error, Part, Reason};
+use crate::file_bytes::FileBytes;
 use crate::find::{Found, find};
 use crate::frame::{Frame, Kind, PAGE_SIZE};
 use crate::overflow::{Blob, OverflowRef, RUN_ENTRY_LEN, RunTable, blob_at};
@@ -61,7 +62,7 @@ impl<'s> Loaded<'s> {
     }
 }
 
-impl<D: AsRef<[u8]>> Segment<D> {
+impl<D: FileBytes> Segment<D> {
     /// Opens a segment: reads header, footer, run table and dictionary, and no data page.
     ///
     /// # Cost
@@ -239,23 +240,40 @@ impl<D: AsRef<[u8]>> Segment<D> {
     #[inline]
     pub(crate) fn load(&self, page: u64, buf: &mut PageBuf) -> Result<Loaded<'_>, Error> {
         let offset = self.runs.file_page(page) * PAGE_SIZE as u64;
-        let Some(bytes) = self.sound(page) else {
-            let is_there = offset + PAGE_SIZE as u64 <= self.data.as_ref().len() as u64;
-            return Err(damaged(offset, if is_there { Reason::Checksum } else { Reason::Length }));
+        let bytes = match self.sound(page) {
+            Some(bytes) => bytes,
+            None => self.bring(page)?,
         };
         self.view(bytes, offset, buf)
     }
 
-    /// The bytes of a page: checks it the first time. `None`: its checksum does not hold, or it is not there.
+    /// The bytes of a page that is not here, or whose checksum does not hold.
+    #[cold]
+    #[inline(never)]
+    fn bring(&self, page: u64) -> Result<&[u8; PAGE_SIZE], Error> {
+        let number = self.runs.file_page(page);
+        let offset = number * PAGE_SIZE as u64;
+        if offset + PAGE_SIZE as u64 > self.data.as_ref().len() as u64 {
+            return Err(damaged(offset, Reason::Length));
+        }
+        self.data.bring_page(number)?;
+        self.sound(page).ok_or_else(|| damaged(offset, Reason::Checksum))
+    }
+
+    /// The bytes of a page: checks it the first time. `None`: its checksum does not hold, or it is not here.
     #[expect(clippy::inline_always, reason = "a few instructions, on the way of every lookup")]
     #[inline(always)]
     fn sound(&self, page: u64) -> Option<&[u8; PAGE_SIZE]> {
         let number = self.runs.file_page(page);
         let bytes = self.data.as_ref().get((number * PAGE_SIZE as u64) as usize..)?;
         let bytes = bytes.first_chunk::<PAGE_SIZE>()?;
+        let check = || self.data.has_page(number) && is_sealed(bytes, number, self.salt);
+        if !self.checks.ensure(page, check) {
+            return None;
+        }
         // What a lookup asks of every entry is in the first lines: asked for now, they come together.
         black_box((1..LINES_ASKED).fold(0, |sum, line| sum ^ bytes[line * CACHE_LINE]));
-        self.checks.ensure(page, || is_sealed(bytes, number, self.salt)).then_some(bytes)
+        Some(bytes)
     }
 
     /// Takes a page apart whose checksum was looked at.

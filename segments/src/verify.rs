@@ -4,6 +4,7 @@ use crate::bytes::u16_at;
 use crate::checksum::is_sealed;
 use crate::codec::PageBuf;
 use crate::error::{Corruption, Error, Part, Reason};
+use crate::file_bytes::FileBytes;
 use crate::frame::{Frame, Kind, PAGE_SIZE};
 use crate::key_buf::KeyBuf;
 use crate::overflow::VALUE_INLINE_MAX;
@@ -23,7 +24,7 @@ struct Pass {
     walk: Walk,
 }
 
-impl<D: AsRef<[u8]>> Segment<D> {
+impl<D: FileBytes> Segment<D> {
     /// Reads the whole file and checks all that can be checked without its accessors.
     ///
     /// The content checksum, every page's checksum and form, the order of all entries, every value outside a page

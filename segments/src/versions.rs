@@ -5,6 +5,7 @@
 
 use crate::codec::PageBuf;
 use crate::error::{Error, Reason};
+use crate::file_bytes::FileBytes;
 use crate::key_buf::KeyBuf;
 use crate::page::Page;
 use crate::page_header::ONE_KEY;
@@ -13,7 +14,7 @@ use crate::span::PageSpan;
 use crate::step::BlockNumber;
 use crate::walk::Walk;
 
-impl<D: AsRef<[u8]>> Segment<D> {
+impl<D: FileBytes> Segment<D> {
     /// The page of a span on which the versions of `key` at or below `at` begin: there, or with the first entry of the page after.
     ///
     /// # Errors

@@ -41,9 +41,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("icecore-benches", &["icecore", "icecore-hot", "icecore-index", "icecore-segments", "icecore-tools"]),
 ];
 
-/// What `index` may name of `segments`: the vocabulary, never the reader. `Error` is `error::Error` by its short name;
+/// What `index` may name of `segments`: the vocabulary, never the reader. `Error` is `error::Error` by its short name, `FileBytes`
+/// what both read from;
 /// `format_doc` serves its tests.
-const VOCABULARY: &[&str] = &["Error", "bytes", "checksum", "error", "format_doc", "frame", "span", "step"];
+const VOCABULARY: &[&str] =
+    &["Error", "FileBytes", "bytes", "checksum", "error", "format_doc", "frame", "span", "step"];
 
 /// The storeys of the engine, from the ground up: a file names what stands in its own folder or below. The modules of the
 /// public face that are not named here stand on top of all.
@@ -71,6 +73,7 @@ const STOREYS: &[&str] = &[
     "remote",
     "view",
     "reader",
+    "reader_remote",
     "block",
     "archive",
     "lib",

@@ -117,12 +117,19 @@ impl Bucket {
         // A hint that cannot be read is worth as much as none.
         let hint = hint.and_then(|bytes| self.read(&bytes, &names::head(&self.archive)).ok());
         let hinted = hint.as_ref().map(|published| published.manifest.generation());
-        let Some(mut published) = hint.map_or_else(|| self.newest_listed(), |hint| Ok(Some(hint)))? else {
+        let Some(published) = hint.map_or_else(|| self.newest_listed(), |hint| Ok(Some(hint)))? else {
             return Ok(None);
         };
+        let published = self.newest_after(published)?;
+        let is_hinted = hinted == Some(published.manifest.generation());
+        Ok(Some(Latest { published, is_hinted }))
+    }
+
+    /// The last of the generations that follow one by one: one request for each, and one that finds nothing.
+    pub(crate) fn newest_after(&self, mut published: Published) -> Result<Published, RemoteError> {
         loop {
             let next = published.manifest.generation() + 1;
-            let Some(after) = self.generation(next)? else { break };
+            let Some(after) = self.generation(next)? else { return Ok(published) };
             if after.manifest.parent != published.hash {
                 let object = self.store.shown(&names::manifest(&self.archive, next));
                 return Err(RemoteError::Damaged {
@@ -132,8 +139,6 @@ impl Bucket {
             }
             published = after;
         }
-        let is_hinted = hinted == Some(published.manifest.generation());
-        Ok(Some(Latest { published, is_hinted }))
     }
 
     /// The newest generation, or what a caller gets who needs one.

@@ -10,6 +10,7 @@
 //! | name a bucket | [`Bucket::open`], [`BucketOptions`] |
 //! | publish an archive, again after each emission | [`push`], [`Reader::push`](crate::Reader::push) |
 //! | get a copy on disk | [`pull`] |
+//! | read in place | [`Reader::open_remote`](crate::Reader::open_remote), [`RemoteOptions`] |
 //! | see what there is, check it, collect what nothing names | [`list`], [`verify`], [`gc`] |
 //!
 //! Every request is given up when nothing comes for two seconds and repeated a few times; errors come within 15 seconds and name
@@ -19,6 +20,7 @@
 
 mod bucket;
 mod bundle;
+mod cache;
 mod connect;
 mod fault;
 mod garbage;
@@ -27,18 +29,23 @@ mod local;
 mod location;
 mod manifest;
 mod names;
+pub(crate) mod open;
 mod profile;
 mod pull;
 pub(crate) mod push;
+mod room;
 mod runtime;
+mod storage;
 mod store;
 mod transfer;
 mod verify;
 
 pub use crate::remote_error::RemoteError;
 pub use bucket::Bucket;
+pub use cache::RemoteCost;
 pub use connect::BucketOptions;
 pub use garbage::{GcOptions, GcReport, RemoteArchive, gc, list};
+pub use open::RemoteOptions;
 pub use pull::{Accessors, PullOptions, PullReport, pull};
 pub use push::{PushOptions, PushReport, push};
 pub use verify::{BucketReport, verify};

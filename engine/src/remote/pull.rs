@@ -52,7 +52,7 @@ pub enum Accessors {
 }
 
 impl Accessors {
-    fn has(self, kind: Kind) -> bool {
+    pub(crate) fn has(self, kind: Kind) -> bool {
         match kind {
             Kind::Segment => true,
             Kind::PivotIndex => self != Self::None,

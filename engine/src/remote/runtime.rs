@@ -51,7 +51,7 @@ impl<T> Pending<T> {
     ///
     /// # Errors
     /// [`RemoteError::Runtime`] where the request ended without one.
-    pub(crate) fn wait(self) -> Result<T, RemoteError> {
+    pub(crate) fn wait(&self) -> Result<T, RemoteError> {
         self.0
             .recv()
             .map_err(|_| RemoteError::Runtime { cause: "a request ended without an answer".to_owned() })

@@ -17,6 +17,7 @@ use object_store::{
     GetOptions, GetRange, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
     PutMultipartOptions, PutOptions, PutPayload,
 };
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use crate::remote::fault::Fault;
@@ -44,6 +45,9 @@ const RATE_MIN: u64 = 64 << 10;
 /// The same of a line that carries requests.
 const PUT_RATE_MIN: u64 = 256 << 10;
 
+/// Ranges that are under way at a time: as many as fill a line, and no store minds.
+const LANDINGS: usize = 32;
+
 /// Objects removed in one request.
 const REMOVE_MAX: usize = 1000;
 
@@ -70,6 +74,8 @@ struct Inner {
     /// What errors must not repeat.
     secrets: Vec<String>,
     runtime: Runtime,
+    /// The turns of [`Store::begin_landing`].
+    landings: Semaphore,
     requests: AtomicU64,
     retries: AtomicU64,
 }
@@ -101,7 +107,9 @@ impl Store {
         let Connection { objects, patient, prefix, url, secrets } = connection;
         let (requests, retries) = (AtomicU64::new(0), AtomicU64::new(0));
         let runtime = Runtime::start()?;
-        Ok(Self(Arc::new(Inner { objects, patient, prefix, url, secrets, runtime, requests, retries })))
+        let landings = Semaphore::new(LANDINGS);
+        let inner = Inner { objects, patient, prefix, url, secrets, runtime, landings, requests, retries };
+        Ok(Self(Arc::new(inner)))
     }
 
     /// How errors name the bucket.
@@ -138,6 +146,25 @@ impl Store {
         let (objects, path) = (Arc::clone(&self.0.objects), self.path(name));
         let op = move || read(Arc::clone(&objects), path.clone(), Some(range.clone()), u64::MAX);
         PendingGet { store: self.clone(), name: name.to_owned(), pending: self.begin(op) }
+    }
+
+    /// Begins to read a range of an object, whose bytes go to `land` on a thread of requests. So many are under way at a time that a
+    /// line is full; the others wait for their turn.
+    pub(crate) fn begin_landing(
+        &self,
+        name: &str,
+        range: Range<u64>,
+        land: impl FnOnce(Result<Vec<u8>, RemoteError>) -> Result<(), RemoteError> + Send + 'static,
+    ) -> Pending<Result<(), RemoteError>> {
+        let (store, name, path) = (self.clone(), name.to_owned(), self.path(name));
+        self.0.runtime.begin(async move {
+            let turn = store.0.landings.acquire().await;
+            let (objects, path) = (&store.0.objects, &path);
+            let op = || read(Arc::clone(objects), path.clone(), Some(range.clone()), u64::MAX);
+            let answer = store.0.repeat(op).await;
+            drop(turn);
+            land(answer.map_err(|fault| store.tell(fault, "get", &name)))
+        })
     }
 
     /// Creates an object; `false` where there is one of that name.
@@ -271,30 +298,38 @@ impl Store {
     }
 
     /// Begins a request, and repeats it as long as that may help.
-    fn begin<T, F>(&self, mut op: impl FnMut() -> F + Send + 'static) -> Pending<Result<T, Fault>>
+    fn begin<T, F>(&self, op: impl FnMut() -> F + Send + 'static) -> Pending<Result<T, Fault>>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Fault>> + Send,
     {
         let inner = Arc::clone(&self.0);
-        self.0.runtime.begin(async move {
-            let (started, mut backoff) = (Instant::now(), BACKOFF);
-            for attempt in 0.. {
-                inner.requests.fetch_add(1, Ordering::Relaxed);
-                let fault = match op().await {
-                    Ok(answer) => return Ok(answer),
-                    Err(fault) => fault,
-                };
-                let is_late = started.elapsed() + backoff > PATIENCE;
-                if !fault.is_transient() || attempt == RETRIES || is_late {
-                    return Err(fault);
-                }
-                inner.retries.fetch_add(1, Ordering::Relaxed);
-                sleep(backoff).await;
-                backoff *= 2;
+        self.0.runtime.begin(async move { inner.repeat(op).await })
+    }
+}
+
+impl Inner {
+    /// Makes a request, and repeats it as long as that may help.
+    async fn repeat<T, F>(&self, mut op: impl FnMut() -> F) -> Result<T, Fault>
+    where
+        F: Future<Output = Result<T, Fault>>,
+    {
+        let (started, mut backoff) = (Instant::now(), BACKOFF);
+        for attempt in 0.. {
+            self.requests.fetch_add(1, Ordering::Relaxed);
+            let fault = match op().await {
+                Ok(answer) => return Ok(answer),
+                Err(fault) => fault,
+            };
+            let is_late = started.elapsed() + backoff > PATIENCE;
+            if !fault.is_transient() || attempt == RETRIES || is_late {
+                return Err(fault);
             }
-            unreachable!("the last attempt returns")
-        })
+            self.retries.fetch_add(1, Ordering::Relaxed);
+            sleep(backoff).await;
+            backoff *= 2;
+        }
+        unreachable!("the last attempt returns")
     }
 }
 

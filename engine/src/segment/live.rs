@@ -26,12 +26,11 @@ use parking_lot::Mutex;
 use crate::error::{Error, one_line};
 use crate::manifest::SegmentRecord;
 use crate::options::Config;
+#[cfg(feature = "object-store")]
+use crate::remote_error::RemoteError;
 use crate::storage::directory::{Directory, Removals};
 use crate::storage::layout;
 use crate::storage::{Access, Mapping, Storage};
-
-/// An accessor of at most this many bytes is not mapped but read when it is first used.
-const READ_WHOLE_MAX: u64 = 64 << 10;
 
 /// What the manifest says of a file.
 #[derive(Clone, Debug)]
@@ -126,6 +125,11 @@ impl<T> OpenFile<T> {
 
     /// Gives an error of a floor its path.
     pub(crate) fn error(&self, source: icecore_segments::Error) -> Error {
+        #[cfg(feature = "object-store")]
+        let source = match RemoteError::out_of(source) {
+            Ok(error) => return error.into(),
+            Err(source) => source,
+        };
         Error::File { path: self.path.clone(), source }
     }
 }
@@ -229,7 +233,7 @@ impl<T: FileView> LiveFile<T> {
 
     /// Whether the file is mapped from the beginning. One that is not must be small.
     fn is_held(&self) -> bool {
-        T::KIND == Kind::Segment || self.identity.summary.len > READ_WHOLE_MAX
+        T::KIND == Kind::Segment || self.identity.summary.len > self.storage.read_whole_max()
     }
 
     /// Takes hold of the bytes. What keeps it from that is reported, and met again by whoever reads.
@@ -426,7 +430,7 @@ impl LiveSegment {
     /// A value outside its page is fetched as a whole first: a mapping for random reading would bring it page by page, each waited for.
     pub(crate) fn load(kv: &KvFile, value: &Value<'_>) -> Result<Option<Vec<u8>>, Error> {
         if let Value::Overflow(blob) = value {
-            kv.view().data().will_need(blob.file_range());
+            kv.view().data().fetch_value(blob).map_err(|e| kv.error(e))?;
         }
         Ok(value.load().map_err(|e| kv.error(e))?.map(Cow::into_owned))
     }

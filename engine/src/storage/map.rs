@@ -18,7 +18,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use icecore_index::PrefetchHint;
+use icecore_segments::{Blob, Error as FileError, FileBytes};
 use memmap2::{Advice, Mmap, UncheckedAdvice};
+
+#[cfg(feature = "object-store")]
+use {crate::remote_error::RemoteError, icecore_segments::checksum::PAGE_SIZE};
 
 const CACHE_LINE: usize = 64;
 
@@ -36,7 +40,28 @@ pub enum Access {
 /// A clone is a second handle to the same mapping; the last one to go unmaps it. Stays valid when the
 /// file is renamed, replaced or removed.
 #[derive(Clone)]
-pub struct Mapping(Source);
+pub struct Mapping {
+    source: Source,
+    /// Where pages come from that are not here yet.
+    #[cfg(feature = "object-store")]
+    origin: Option<Arc<dyn Origin>>,
+}
+
+/// Fills a sparse file that is mapped, a page when it is first needed.
+#[cfg(feature = "object-store")]
+pub(crate) trait Origin: Send + Sync {
+    /// Whether a page is here. It is not written again then, unless it turns out to be damaged.
+    fn has_page(&self, number: u64) -> bool;
+
+    /// Begins to bring what is not here of a byte range, and returns at once.
+    fn begin(&self, range: Range<u64>);
+
+    /// Brings a page that is not here or damaged, and waits for it.
+    fn bring_page(&self, number: u64) -> Result<(), RemoteError>;
+
+    /// Brings bytes that are no pages with checksums of their own, and waits for them: they are known by a CRC-64/NVME.
+    fn bring_bytes(&self, range: Range<u64>, checksum: u64) -> Result<(), RemoteError>;
+}
 
 #[derive(Clone)]
 enum Source {
@@ -67,6 +92,9 @@ impl Mapping {
         // mmap(2)) and the process dies; if it writes into the file, readers may see the new bytes. The files' owner
         // is the archive's owner; against accidents there are the page checksums, which are compared before a page is
         // believed.
+        // A sparse file that caches an object (`Origin`) is written while it is mapped, but no page of it that is read:
+        // a page is not touched before it was written whole, and is written again only where its checksum does not hold,
+        // so that nobody has taken anything from it. Its length never changes.
         let mmap = unsafe { Mmap::map(file) }?;
         let advice = match access {
             Access::Random => Advice::Random,
@@ -75,13 +103,59 @@ impl Mapping {
         // A hint: without it every answer is the same, only the read-ahead is the default one. Some file systems
         // refuse it, and that must not make an archive unreadable.
         let _ = mmap.advise(advice);
-        Ok(Self(Source::File(Arc::new(mmap))))
+        Ok(Self::of(Source::File(Arc::new(mmap))))
+    }
+
+    /// Maps a sparse file of full length that `origin` fills.
+    ///
+    /// # Errors
+    /// As [`Mapping::of_file`].
+    #[cfg(feature = "object-store")]
+    pub(super) fn of_sparse_file(file: &File, origin: Arc<dyn Origin>) -> io::Result<Self> {
+        Ok(Self { origin: Some(origin), ..Self::of_file(file, Access::Random)? })
+    }
+
+    /// Brings every page that is not here.
+    ///
+    /// # Errors
+    /// That of the first which cannot be brought.
+    #[cfg(feature = "object-store")]
+    pub(crate) fn bring_all(&self) -> Result<(), RemoteError> {
+        let Some(origin) = &self.origin else { return Ok(()) };
+        let pages = 0..(self.as_ref().len() / PAGE_SIZE) as u64;
+        pages.filter(|page| !origin.has_page(*page)).try_for_each(|page| origin.bring_page(page))
+    }
+
+    fn of(source: Source) -> Self {
+        Self {
+            source,
+            #[cfg(feature = "object-store")]
+            origin: None,
+        }
+    }
+
+    /// Has a value that is outside its page read, all of it: page by page each would be waited for.
+    ///
+    /// # Errors
+    /// [`FileError::Absent`] where it is elsewhere and cannot be brought.
+    pub(crate) fn fetch_value(&self, blob: &Blob<'_>) -> Result<(), FileError> {
+        #[cfg(feature = "object-store")]
+        if let Some(origin) = &self.origin {
+            let brought = origin.bring_bytes(blob.file_range(), blob.checksum());
+            return brought.map_err(|error| FileError::Absent(error.into()));
+        }
+        self.will_need(blob.file_range());
+        Ok(())
     }
 
     /// Has the kernel read the pages of a byte range, all at once, and returns without waiting for them. For a reader that is
     /// about to touch several pages: their reads overlap. What is outside the file is left out.
     pub fn will_need(&self, range: Range<u64>) {
-        let Source::File(mmap) = &self.0 else { return };
+        #[cfg(feature = "object-store")]
+        if let Some(origin) = &self.origin {
+            return origin.begin(range);
+        }
+        let Source::File(mmap) = &self.source else { return };
         let len = mmap.len() as u64;
         let (start, end) = (range.start.min(len), range.end.min(len));
         if start < end {
@@ -100,7 +174,7 @@ impl Mapping {
         // Hints: a kernel that is built without them refuses, and pages stay small.
         #[cfg(target_os = "linux")]
         let advise = |advice| {
-            if let Source::File(mmap) = &self.0 {
+            if let Source::File(mmap) = &self.source {
                 let _ = mmap.advise(advice);
             }
         };
@@ -171,7 +245,7 @@ impl Mapping {
     /// Releases the pages that were read, so that they no longer count as memory of this process; the next touch brings them back,
     /// from the page cache if they are still there. For passes over whole files, whose memory would grow with the file.
     pub fn advise_dont_need(&self) {
-        let Source::File(mmap) = &self.0 else { return };
+        let Source::File(mmap) = &self.source else { return };
         // SAFETY: what makes `DontNeed` unchecked is that it "may discard" bytes written to a mapping. This one is a
         // read-only mapping of a file: "subsequent accesses of pages in the range will succeed, but will result in ...
         // repopulating the memory contents from the up-to-date contents of the underlying mapped file" (madvise(2)),
@@ -202,14 +276,28 @@ pub(crate) fn prefetch_line(byte: &u8) {
 /// Bytes in memory that behave as a mapped file: what a simulated disk hands out.
 impl From<Arc<[u8]>> for Mapping {
     fn from(bytes: Arc<[u8]>) -> Self {
-        Self(Source::Memory(bytes))
+        Self::of(Source::Memory(bytes))
+    }
+}
+
+impl FileBytes for Mapping {
+    #[cfg(feature = "object-store")]
+    #[inline]
+    fn has_page(&self, number: u64) -> bool {
+        self.origin.as_ref().is_none_or(|origin| origin.has_page(number))
+    }
+
+    #[cfg(feature = "object-store")]
+    fn bring_page(&self, number: u64) -> Result<(), FileError> {
+        let brought = self.origin.as_ref().map_or(Ok(()), |origin| origin.bring_page(number));
+        brought.map_err(|error| FileError::Absent(error.into()))
     }
 }
 
 impl AsRef<[u8]> for Mapping {
     #[inline]
     fn as_ref(&self) -> &[u8] {
-        match &self.0 {
+        match &self.source {
             Source::File(mmap) => mmap,
             Source::Memory(bytes) => bytes,
         }

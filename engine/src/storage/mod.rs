@@ -13,6 +13,8 @@ pub mod map;
 pub(crate) mod memory;
 pub mod os;
 pub(crate) mod reserve;
+#[cfg(feature = "object-store")]
+pub(crate) mod sparse;
 pub(crate) mod write_behind;
 
 use std::fmt;
@@ -65,6 +67,12 @@ pub trait Storage: Send + Sync + fmt::Debug + 'static {
     /// # Errors
     /// [`Error::Missing`] where it does not exist.
     fn map(&self, path: &Path, access: Access) -> Result<Mapping, Error>;
+
+    /// The longest accessor in bytes that is not mapped but read when it is first used, which saves mappings where there are thousands
+    /// of small ones.
+    fn read_whole_max(&self) -> u64 {
+        64 << 10
+    }
 
     /// Makes a hard link `to` a file, under a name that is free; `false` where the file system cannot, across file systems or for
     /// want of hard links.

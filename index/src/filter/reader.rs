@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use icecore_segments::FileBytes;
 use icecore_segments::bytes::{u32_at, u64_at};
 use icecore_segments::checksum::{Checksum, PageChecks, Salt, crc64, is_sealed};
 use icecore_segments::error::{Corruption, Error, Part, Reason};
@@ -30,7 +31,7 @@ pub struct ExistenceFilter<D> {
     summary: FilterSummary,
 }
 
-impl<D: AsRef<[u8]>> ExistenceFilter<D> {
+impl<D: FileBytes> ExistenceFilter<D> {
     /// Opens the filter of the segment whose content checksum is `parent`. Reads header, footer and boundary table.
     ///
     /// # Errors
@@ -200,7 +201,8 @@ impl<D: AsRef<[u8]>> ExistenceFilter<D> {
     #[inline]
     fn shard(&self, number: u64) -> Result<Shard<'_>, Error> {
         let page = self.page(number);
-        if !self.checks.ensure(number, || self.read_shard(number).is_ok()) {
+        if !self.checks.ensure(number, || self.data.has_page(number + 1) && self.read_shard(number).is_ok()) {
+            self.data.bring_page(number + 1)?;
             self.read_shard(number)?;
         }
         let shard = Shard::read(page).ok_or_else(|| damaged(number, Reason::Length))?;

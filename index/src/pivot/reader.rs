@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use icecore_segments::FileBytes;
 use icecore_segments::bytes::{u32_at, u64_at};
 use icecore_segments::checksum::{Checksum, PageChecks, Salt, crc64, is_sealed};
 use icecore_segments::error::{Corruption, Error, Part, Reason};
@@ -36,7 +37,7 @@ pub struct PivotIndex<D> {
     summary: PivotSummary,
 }
 
-impl<D: AsRef<[u8]>> PivotIndex<D> {
+impl<D: FileBytes> PivotIndex<D> {
     /// Opens the index of the segment whose content checksum is `parent`. Reads header, footer and top.
     ///
     /// # Errors
@@ -99,8 +100,8 @@ impl<D: AsRef<[u8]>> PivotIndex<D> {
         }
         let LeafNumber { number, known } = leaf;
         let page = self.page(number).ok_or_else(|| damaged(number, Reason::Length))?;
-        if !self.checks.ensure(number, || is_sealed(page.leaf(), number + 1, self.salt)) {
-            return Err(damaged(number, Reason::Checksum));
+        if !self.checks.ensure(number, || self.is_sound(number, page)) {
+            self.bring(number, page)?;
         }
         let span = if is_grouped(page) {
             Leaf::new(page).locate(key, at, usize::from(known))
@@ -170,6 +171,19 @@ impl<D: AsRef<[u8]>> PivotIndex<D> {
             return Err(Corruption { part: Part::Footer, offset, reason: Reason::Count }.into());
         }
         Ok(())
+    }
+
+    fn is_sound(&self, number: u64, page: Page<'_>) -> bool {
+        self.data.has_page(number + 1) && is_sealed(page.leaf(), number + 1, self.salt)
+    }
+
+    /// Brings a leaf that is not here, or whose checksum does not hold.
+    #[cold]
+    #[inline(never)]
+    fn bring(&self, number: u64, page: Page<'_>) -> Result<(), Error> {
+        self.data.bring_page(number + 1)?;
+        let is_sound = self.checks.ensure(number, || self.is_sound(number, page));
+        if is_sound { Ok(()) } else { Err(damaged(number, Reason::Checksum)) }
     }
 
     /// `None` when the data is no longer as long as it was, which nothing but its owner can bring about.

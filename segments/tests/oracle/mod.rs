@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use icecore_segments::span::{PageSpan, Pivot, PivotSink, Separator};
 use icecore_segments::step::{Step, StepRange};
 use icecore_segments::{
-    Cursor, EncodingRule, Entry, EntryBatch, EntrySource, Error, MergeCursor, PageBuf, Segment,
+    Cursor, EncodingRule, Entry, EntryBatch, EntrySource, Error, FileBytes, MergeCursor, PageBuf, Segment,
     SegmentBuilder, SegmentSummary, Value,
 };
 
@@ -126,7 +126,7 @@ pub(crate) fn expected<'a>(model: &'a Model, key: &[u8], at: u64) -> Option<(u64
     (found == key).then_some((*block, value.as_ref()))
 }
 
-pub(crate) fn get<D: AsRef<[u8]>>(
+pub(crate) fn get<D: FileBytes>(
     segment: &Segment<D>,
     span: PageSpan,
     key: &[u8],

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod in_place;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;

@@ -1,0 +1,367 @@
+//! What was read of objects, in sparse files on disk: the bytes of a page are asked for once.
+//!
+//! A file of the cache has the name of its object and its length, and what came of it in its place. Only pages whose checksum holds
+//! for their place are written, so neither a wrong answer of a store nor a write that a kill tore is ever believed: a page that is
+//! not sound is asked for again. Hence nothing says which pages are here but the file itself, and nothing is synced. Processes may
+//! share a folder: they write the same bytes to the same places.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use icecore_segments::checksum::{PAGE_SIZE, Salt, crc64, is_sealed};
+use parking_lot::Mutex;
+
+use crate::error::{Error, one_line};
+use crate::remote::room::{Room, Share};
+use crate::remote::runtime::Pending;
+use crate::remote::store::Store;
+use crate::remote_error::RemoteError;
+use crate::storage::Mapping;
+use crate::storage::map::Origin;
+use crate::storage::sparse::SparseFile;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+
+/// How often a page is asked for whose bytes are wrong.
+const TRIES: usize = 3;
+
+/// The most bytes of one request.
+const REQUEST_MAX: u64 = 4 << 20;
+
+/// The most bytes that are asked for ahead of a reader who goes through a file.
+const AHEAD_MAX: u64 = 2 << 20;
+
+/// What reading from a bucket cost so far: part of [`Reader::remote_cost`](crate::Reader::remote_cost).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RemoteCost {
+    /// Requests, those of opening included.
+    pub requests: u64,
+    /// Requests among them that repeated another.
+    pub retries: u64,
+    /// Bytes of files that came.
+    pub bytes: u64,
+    /// How often a read waited for the network; requests that were under way together are one wait.
+    pub waits: u64,
+}
+
+/// What the files of a cache share.
+pub(crate) struct Cache {
+    pub(crate) store: Store,
+    pub(crate) room: Arc<Room>,
+    /// Bytes of an aligned piece: what is asked for where one page is needed.
+    fetch: u64,
+    bytes: AtomicU64,
+    waits: AtomicU64,
+}
+
+impl Cache {
+    /// A cache of objects of `store`; `fetch` is a number of whole pages.
+    pub(crate) fn new(store: Store, room: Arc<Room>, fetch: u64) -> Self {
+        Self { store, room, fetch, bytes: AtomicU64::new(0), waits: AtomicU64::new(0) }
+    }
+
+    /// See [`RemoteCost`].
+    pub(crate) fn cost(&self) -> RemoteCost {
+        let (requests, retries) = self.store.requests();
+        let (bytes, waits) = (self.bytes.load(Ordering::Relaxed), self.waits.load(Ordering::Relaxed));
+        RemoteCost { requests, retries, bytes, waits }
+    }
+}
+
+/// One bit for each page of a file.
+struct PageSet(Box<[AtomicU64]>);
+
+impl PageSet {
+    fn new(pages: u64) -> Self {
+        Self((0..pages.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn has(&self, page: u64) -> bool {
+        self.0
+            .get((page / 64) as usize)
+            .is_some_and(|word| word.load(Ordering::Acquire) >> (page % 64) & 1 == 1)
+    }
+
+    fn insert(&self, page: u64) {
+        if let Some(word) = self.0.get((page / 64) as usize) {
+            word.fetch_or(1 << (page % 64), Ordering::Release);
+        }
+    }
+
+    fn remove(&self, page: u64) {
+        if let Some(word) = self.0.get((page / 64) as usize) {
+            word.fetch_and(!(1 << (page % 64)), Ordering::Release);
+        }
+    }
+}
+
+/// A request that is under way.
+struct Flight {
+    /// The waits that had ended when it began.
+    began: u64,
+    answer: Mutex<Answer>,
+}
+
+enum Answer {
+    Awaited(Pending<Result<(), RemoteError>>),
+    Known(Result<(), RemoteError>),
+}
+
+impl Flight {
+    /// Waits for the request. Each who does gets its answer.
+    fn wait(&self, cache: &Cache) -> Result<(), RemoteError> {
+        let mut answer = self.answer.lock();
+        if let Answer::Awaited(pending) = &*answer {
+            let known = pending.wait().and_then(|result| result);
+            // What began before the last wait ended was waited for together with it.
+            let _ = cache.waits.compare_exchange(
+                self.began,
+                self.began + 1,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            *answer = Answer::Known(known);
+        }
+        match &*answer {
+            Answer::Known(known) => known.clone(),
+            Answer::Awaited(_) => unreachable!("it was waited for"),
+        }
+    }
+}
+
+/// An object, as far as it is here.
+pub(crate) struct CachedFile {
+    cache: Arc<Cache>,
+    file: SparseFile,
+    /// The name of the object.
+    object: String,
+    len: u64,
+    /// What pages of this file are sealed with.
+    salt: Salt,
+    here: PageSet,
+    /// By the piece that they bring.
+    flights: Mutex<HashMap<u64, Arc<Flight>>>,
+    /// The piece after the last that was waited for, and how many bytes were asked for ahead of it.
+    next: AtomicU64,
+    ahead: AtomicU64,
+    /// Of the folder.
+    room: Share,
+}
+
+/// What is known of an object before it is read.
+pub(crate) struct Object {
+    pub(crate) name: String,
+    pub(crate) len: u64,
+    pub(crate) salt: Salt,
+}
+
+impl CachedFile {
+    /// Takes up what the cache has of an object. `known` are pieces of it that are known to be right: header and tail.
+    ///
+    /// # Errors
+    /// [`Error::Io`] of the cache.
+    pub(crate) fn open(cache: &Arc<Cache>, object: Object, known: &[(u64, &[u8])]) -> Result<Self, Error> {
+        let Object { name, len, salt } = object;
+        let file = SparseFile::open(&cache.room.path_of(&name), len)?;
+        let room = cache.room.share(&name, file.allocated()?);
+        let here = PageSet::new(len / PAGE);
+        for filled in file.filled()? {
+            (filled.start.div_ceil(PAGE)..filled.end / PAGE).for_each(|page| here.insert(page));
+        }
+        for (offset, bytes) in known {
+            let mut found = vec![0; bytes.len()];
+            file.read_at(*offset, &mut found)?;
+            if found != *bytes {
+                room.take(bytes.len() as u64)?;
+                file.write_at(*offset, bytes)?;
+            }
+            (offset / PAGE..(offset + bytes.len() as u64) / PAGE).for_each(|page| here.insert(page));
+        }
+        Ok(Self {
+            cache: Arc::clone(cache),
+            file,
+            object: name,
+            len,
+            salt,
+            here,
+            flights: Mutex::default(),
+            next: AtomicU64::new(u64::MAX),
+            ahead: AtomicU64::new(0),
+            room,
+        })
+    }
+
+    /// The bytes of it, which are brought when they are needed.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn map(self: &Arc<Self>) -> Result<Mapping, Error> {
+        self.file.map(Arc::new(Handle(Arc::clone(self))))
+    }
+
+    /// Whether a page is here and whole.
+    fn is_sound(&self, page: u64) -> bool {
+        let mut bytes = [0; PAGE_SIZE];
+        self.file.read_at(page * PAGE, &mut bytes).is_ok() && is_sealed(&bytes, page, self.salt)
+    }
+
+    fn is_here(&self, range: &Range<u64>) -> bool {
+        (range.start / PAGE..range.end.div_ceil(PAGE)).all(|page| self.here.has(page))
+    }
+
+    /// Keeps those pages that came whole.
+    fn keep(&self, from: u64, bytes: &[u8]) -> Result<(), RemoteError> {
+        self.cache.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let first = from / PAGE;
+        let pages = bytes.chunks_exact(PAGE_SIZE).enumerate();
+        let sound: Vec<bool> = pages.map(|(i, page)| is_sealed(page, first + i as u64, self.salt)).collect();
+        let mut at = 0;
+        for run in sound.chunk_by(|a, b| a == b) {
+            let (start, end) = (at, at + run.len());
+            at = end;
+            if run[0] {
+                let bytes = &bytes[start * PAGE_SIZE..end * PAGE_SIZE];
+                self.write(from + start as u64 * PAGE, bytes)?;
+                (start..end).for_each(|i| self.here.insert(first + i as u64));
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), RemoteError> {
+        let written = self.room.take(bytes.len() as u64).and_then(|()| self.file.write_at(offset, bytes));
+        written.map_err(|error| match error {
+            Error::Remote(error) => error,
+            error => RemoteError::Cache { cause: one_line(&error) },
+        })
+    }
+}
+
+/// A handle whose requests outlive the call that began them.
+struct Handle(Arc<CachedFile>);
+
+impl Handle {
+    fn piece_of(&self, offset: u64) -> u64 {
+        offset / self.0.cache.fetch
+    }
+
+    /// Begins to bring pieces that nobody brings yet, in one request. At least the first of them is missing.
+    fn begin_pieces(&self, pieces: Range<u64>, flights: &mut HashMap<u64, Arc<Flight>>) -> Arc<Flight> {
+        let (file, fetch) = (Arc::clone(&self.0), self.0.cache.fetch);
+        let range = pieces.start * fetch..(pieces.end * fetch).min(file.len);
+        let (from, brought) = (range.start, pieces.clone());
+        let land = move |answer: Result<Vec<u8>, RemoteError>| {
+            let kept = answer.and_then(|bytes| file.keep(from, &bytes));
+            let mut flights = file.flights.lock();
+            brought.for_each(|piece| drop(flights.remove(&piece)));
+            kept
+        };
+        let cache = &self.0.cache;
+        let pending = cache.store.begin_landing(&self.0.object, range, land);
+        let began = cache.waits.load(Ordering::Relaxed);
+        let flight = Arc::new(Flight { began, answer: Mutex::new(Answer::Awaited(pending)) });
+        pieces.for_each(|piece| drop(flights.insert(piece, Arc::clone(&flight))));
+        flight
+    }
+
+    /// The request that brings a piece: the one under way, or a new one. A reader who did not ask ahead may go through the file.
+    fn flight(&self, piece: u64) -> Arc<Flight> {
+        let mut flights = self.0.flights.lock();
+        if let Some(flight) = flights.get(&piece) {
+            return Arc::clone(flight);
+        }
+        let flight = self.begin_pieces(piece..piece + 1, &mut flights);
+        drop(flights);
+        self.go_ahead(piece);
+        flight
+    }
+
+    /// Asks ahead of a reader who goes through the file: twice as much each time.
+    fn go_ahead(&self, piece: u64) {
+        let fetch = self.0.cache.fetch;
+        let goes_on = self.0.next.load(Ordering::Relaxed) == piece;
+        let ahead = match self.0.ahead.load(Ordering::Relaxed) {
+            _ if !goes_on => 0,
+            before => (2 * before).clamp(fetch, AHEAD_MAX),
+        };
+        let next = piece + 1 + ahead.div_ceil(fetch);
+        self.0.ahead.store(ahead, Ordering::Relaxed);
+        self.0.next.store(next, Ordering::Relaxed);
+        if ahead > 0 {
+            self.begin((piece + 1) * fetch..next * fetch);
+        }
+    }
+}
+
+impl Origin for Handle {
+    fn has_page(&self, number: u64) -> bool {
+        self.0.here.has(number)
+    }
+
+    fn begin(&self, range: Range<u64>) {
+        let (file, fetch) = (&self.0, self.0.cache.fetch);
+        let end = range.end.min(file.len);
+        if range.start >= end {
+            return;
+        }
+        let mut flights = file.flights.lock();
+        let is_missing = |piece: u64, flights: &HashMap<u64, Arc<Flight>>| {
+            let wanted = (piece * fetch).max(range.start)..((piece + 1) * fetch).min(end);
+            !flights.contains_key(&piece) && !file.is_here(&wanted)
+        };
+        let mut piece = self.piece_of(range.start);
+        let last = self.piece_of(end - 1);
+        while piece <= last {
+            let from = piece;
+            while piece <= last && (piece - from) * fetch < REQUEST_MAX && is_missing(piece, &flights) {
+                piece += 1;
+            }
+            if from < piece {
+                self.begin_pieces(from..piece, &mut flights);
+            } else {
+                piece += 1;
+            }
+        }
+    }
+
+    fn bring_page(&self, number: u64) -> Result<(), RemoteError> {
+        let file = &self.0;
+        for _ in 0..TRIES {
+            if file.here.has(number) && file.is_sound(number) {
+                return Ok(());
+            }
+            // A page that was torn, or damaged since.
+            file.here.remove(number);
+            let piece = self.piece_of(number * PAGE);
+            self.flight(piece).wait(&file.cache)?;
+        }
+        if file.here.has(number) {
+            return Ok(());
+        }
+        let object = file.cache.store.shown(&file.object);
+        Err(RemoteError::Damaged { object, reason: "its bytes are not those that its name says" })
+    }
+
+    fn bring_bytes(&self, range: Range<u64>, checksum: u64) -> Result<(), RemoteError> {
+        let file = &self.0;
+        let mut found = vec![0; (range.end - range.start) as usize];
+        let is_read = file.file.read_at(range.start, &mut found).is_ok();
+        if is_read && crc64(&found) == checksum {
+            return Ok(());
+        }
+        for _ in 0..TRIES {
+            let began = file.cache.waits.load(Ordering::Relaxed);
+            let bytes = file.cache.store.begin_get(&file.object, range.clone()).wait()?;
+            file.cache.waits.store(began + 1, Ordering::Relaxed);
+            file.cache.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            if crc64(&bytes) == checksum {
+                return file.write(range.start, &bytes);
+            }
+        }
+        let object = file.cache.store.shown(&file.object);
+        Err(RemoteError::Damaged { object, reason: "its bytes are not those that its name says" })
+    }
+}

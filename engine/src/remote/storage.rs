@@ -1,0 +1,174 @@
+//! The files of a generation as the engine reads those of a disk. Nothing of it can be changed.
+
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use icecore_segments::frame::Header;
+use parking_lot::RwLock;
+
+use crate::error::{Error, Operation};
+use crate::remote::bundle::Ends;
+use crate::remote::cache::{Cache, CachedFile, Object};
+use crate::remote::manifest::{RemoteFile, RemoteManifest};
+use crate::storage::{Access, DirLock, Mapping, ReadFile, SpoolFile, Storage, WriteFile, layout};
+
+/// See the module.
+pub(crate) struct BucketStorage {
+    cache: Arc<Cache>,
+    listing: RwLock<Arc<Listing>>,
+}
+
+/// The files of a generation.
+struct Listing {
+    /// What a copy has as its manifest.
+    manifest: Vec<u8>,
+    /// Their objects and ends, by the names that they have in a copy.
+    files: HashMap<String, (String, Ends)>,
+}
+
+impl Listing {
+    fn of(manifest: &RemoteManifest, ends: Vec<Ends>) -> Arc<Self> {
+        let name = |file: &RemoteFile<'_>| file.record.file_name(&manifest.archive.config, file.kind);
+        let files = manifest.files().zip(ends).map(|(file, ends)| (name(&file), (file.object(), ends)));
+        Arc::new(Self { manifest: manifest.archive.encode(), files: files.collect() })
+    }
+
+    fn file(&self, path: &Path) -> Option<&(String, Ends)> {
+        self.files.get(path.file_name()?.to_str()?)
+    }
+
+    fn manifest_at(&self, path: &Path) -> Option<Vec<u8>> {
+        path.file_name().is_some_and(|name| name == layout::MANIFEST).then(|| self.manifest.clone())
+    }
+}
+
+impl BucketStorage {
+    /// The files of a generation; `ends` are those of its bundle.
+    pub(crate) fn new(manifest: &RemoteManifest, ends: Vec<Ends>, cache: &Arc<Cache>) -> Self {
+        Self { cache: Arc::clone(cache), listing: RwLock::new(Listing::of(manifest, ends)) }
+    }
+
+    /// From now on has the files of another generation. Those that are mapped stay what they are.
+    pub(crate) fn go_to(&self, manifest: &RemoteManifest, ends: Vec<Ends>) {
+        *self.listing.write() = Listing::of(manifest, ends);
+    }
+
+    fn listing(&self) -> Arc<Listing> {
+        Arc::clone(&self.listing.read())
+    }
+}
+
+impl std::fmt::Debug for BucketStorage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BucketStorage").field("files", &self.listing().files.len()).finish_non_exhaustive()
+    }
+}
+
+/// What asks for a change gets.
+fn refused<T>(operation: Operation, path: &Path) -> Result<T, Error> {
+    let source = io::Error::new(
+        io::ErrorKind::ReadOnlyFilesystem,
+        "an archive in a bucket is not changed there: pull it",
+    );
+    Err(Error::Io { operation, path: path.to_owned(), source })
+}
+
+impl Storage for BucketStorage {
+    fn create_dir(&self, path: &Path) -> Result<(), Error> {
+        refused(Operation::Create, path)
+    }
+
+    fn list(&self, _: &Path) -> Result<Option<Vec<String>>, Error> {
+        let mut names: Vec<String> = self.listing().files.keys().cloned().collect();
+        names.sort_unstable();
+        Ok(Some(names))
+    }
+
+    fn len(&self, path: &Path) -> Result<Option<u64>, Error> {
+        Ok(self.listing().file(path).map(|(_, ends)| ends.len))
+    }
+
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>, Error> {
+        refused(Operation::Create, path)
+    }
+
+    fn append(&self, path: &Path, _: Range<u64>) -> Result<Box<dyn WriteFile>, Error> {
+        refused(Operation::Write, path)
+    }
+
+    fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.listing().manifest_at(path))
+    }
+
+    fn open(&self, path: &Path) -> Result<Option<Box<dyn ReadFile>>, Error> {
+        Ok(self.listing().manifest_at(path).map(|bytes| Box::new(Bytes(bytes)) as Box<dyn ReadFile>))
+    }
+
+    fn map(&self, path: &Path, _: Access) -> Result<Mapping, Error> {
+        let listing = self.listing();
+        let (object, ends) = listing.file(path).ok_or_else(|| Error::Missing { path: path.to_owned() })?;
+        let header = Header::parse(&ends.header);
+        let header = header.map_err(|source| Error::File { path: path.to_owned(), source })?;
+        let tail_at = ends.len - ends.tail.len() as u64;
+        let object = Object { name: object.clone(), len: ends.len, salt: header.salt() };
+        let known = [(0, &ends.header[..]), (tail_at, &ends.tail[..])];
+        Arc::new(CachedFile::open(&self.cache, object, &known)?).map()
+    }
+
+    fn read_whole_max(&self) -> u64 {
+        // Header and tail are here already, and the pages that a lookup needs come together.
+        0
+    }
+
+    fn link(&self, _: &Path, to: &Path) -> Result<bool, Error> {
+        refused(Operation::Create, to)
+    }
+
+    fn rename(&self, from: &Path, _: &Path) -> Result<(), Error> {
+        refused(Operation::Rename, from)
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), Error> {
+        refused(Operation::Remove, path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<(), Error> {
+        refused(Operation::Sync, dir)
+    }
+
+    fn spool(&self, dir: &Path) -> Result<Box<dyn SpoolFile>, Error> {
+        refused(Operation::Create, dir)
+    }
+
+    fn lock(&self, dir: &Path) -> Result<DirLock, Error> {
+        refused(Operation::Lock, dir)
+    }
+
+    fn is_locked(&self, _: &Path) -> Result<bool, Error> {
+        Ok(false)
+    }
+}
+
+/// A small file in memory.
+struct Bytes(Vec<u8>);
+
+impl ReadFile for Bytes {
+    fn len(&self) -> Result<u64, Error> {
+        Ok(self.0.len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        let rest = self.0.get(offset as usize..).unwrap_or_default();
+        let len = rest.len().min(buf.len());
+        buf[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
+    }
+
+    fn is_at(&self, _: &Path) -> Result<bool, Error> {
+        // A generation is never replaced.
+        Ok(true)
+    }
+}

@@ -1,0 +1,166 @@
+//! Files of full length that are filled piece by piece: what a cache of objects is made of.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustix::fs::SeekFrom;
+
+use crate::error::{Error, Operation};
+use crate::storage::map::{Mapping, Origin};
+
+/// What `statfs` tells of a file system in memory.
+const TMPFS: i64 = 0x0102_1994;
+
+/// The unit of [`MetadataExt::blocks`], in bytes.
+const BLOCK: u64 = 512;
+
+fn at<T>(operation: Operation, path: &Path, result: io::Result<T>) -> Result<T, Error> {
+    result.map_err(|source| Error::Io { operation, path: path.to_owned(), source })
+}
+
+/// A file that has its full length from the beginning and its bytes as they come.
+///
+/// What is in no place yet takes no room. Nothing is synced: who reads knows what is whole by its checksum.
+pub(crate) struct SparseFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl SparseFile {
+    /// Opens a file of a length, or makes an empty one.
+    pub(crate) fn open(path: &Path, len: u64) -> Result<Self, Error> {
+        let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let file = at(Operation::Create, path, options)?;
+        let found = at(Operation::Open, path, file.metadata())?.len();
+        if found != len {
+            at(Operation::Write, path, file.set_len(len))?;
+        }
+        // Which files were used last is what is kept of a cache that is full.
+        at(Operation::Write, path, file.set_modified(SystemTime::now()))?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Where there are bytes. Where the file system does not know, everywhere.
+    pub(crate) fn filled(&self) -> Result<Vec<Range<u64>>, Error> {
+        let len = at(Operation::Read, &self.path, self.file.metadata())?.len();
+        let (mut filled, mut from) = (Vec::new(), 0);
+        while from < len {
+            // Behind the last bytes there are none: an error of its own.
+            let Ok(start) = rustix::fs::seek(&self.file, SeekFrom::Data(from)) else { break };
+            let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start)).unwrap_or(len);
+            filled.push(start..end.max(start + 1));
+            from = end.max(start + 1);
+        }
+        Ok(filled)
+    }
+
+    /// The bytes that the file takes of its disk.
+    pub(crate) fn allocated(&self) -> Result<u64, Error> {
+        Ok(at(Operation::Read, &self.path, self.file.metadata())?.blocks() * BLOCK)
+    }
+
+    /// Reads bytes; those that were never written are zero.
+    pub(crate) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        at(Operation::Read, &self.path, self.file.read_exact_at(buf, offset))
+    }
+
+    /// Writes bytes to their place.
+    pub(crate) fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        at(Operation::Write, &self.path, self.file.write_all_at(bytes, offset))
+    }
+
+    /// Maps it. `origin` fills it.
+    pub(crate) fn map(&self, origin: Arc<dyn Origin>) -> Result<Mapping, Error> {
+        at(Operation::Map, &self.path, Mapping::of_sparse_file(&self.file, origin))
+    }
+}
+
+/// A file of a folder of sparse files.
+pub(crate) struct SparseEntry {
+    pub(crate) name: String,
+    /// The bytes that it takes of its disk.
+    pub(crate) allocated: u64,
+    pub(crate) used: SystemTime,
+}
+
+/// Makes a folder for sparse files.
+///
+/// # Errors
+/// [`Error::Io`], also for a file system in memory: where that is full, touching a place without bytes would end the process.
+pub(crate) fn create_folder(dir: &Path) -> Result<(), Error> {
+    at(Operation::Create, dir, fs::create_dir_all(dir))?;
+    let found = rustix::fs::statfs(dir).map_err(io::Error::from);
+    #[allow(clippy::useless_conversion, reason = "the type differs between systems")]
+    if i64::from(at(Operation::Open, dir, found)?.f_type) == TMPFS {
+        let source = io::Error::new(io::ErrorKind::Unsupported, "a cache needs a disk, and this is memory");
+        return at(Operation::Create, dir, Err(source));
+    }
+    Ok(())
+}
+
+/// The files of such a folder.
+pub(crate) fn list_folder(dir: &Path) -> Result<Vec<SparseEntry>, Error> {
+    let mut entries = Vec::new();
+    for entry in at(Operation::List, dir, fs::read_dir(dir))? {
+        let entry = at(Operation::List, dir, entry)?;
+        // One that is gone by now was removed by another process.
+        let Ok(metadata) = entry.metadata() else { continue };
+        if let (true, Ok(name)) = (metadata.is_file(), entry.file_name().into_string()) {
+            let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            entries.push(SparseEntry { name, allocated: metadata.blocks() * BLOCK, used });
+        }
+    }
+    Ok(entries)
+}
+
+/// Takes a file out of a folder. Who has it mapped keeps its bytes.
+pub(crate) fn remove_file(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => at(Operation::Remove, path, other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_known_when_the_file_is_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        create_folder(dir.path()).unwrap();
+        let path = dir.path().join("file");
+        let len = 1 << 20;
+        let file = SparseFile::open(&path, len).unwrap();
+        assert_eq!(file.filled().unwrap(), Vec::new());
+        file.write_at(1 << 16, &[7; 8192]).unwrap();
+        file.write_at(len - 4096, &[8; 4096]).unwrap();
+        let file = SparseFile::open(&path, len).unwrap();
+        let covers = |at: u64| file.filled().unwrap().iter().any(|range| range.contains(&at));
+        assert!(covers(1 << 16) && covers((1 << 16) + 8191) && covers(len - 1));
+        assert!(!covers(0) && !covers(1 << 19));
+        let mut bytes = [0; 2];
+        file.read_at((1 << 16) + 8191, &mut bytes).unwrap();
+        assert_eq!(bytes, [7, 0]);
+        let listed = list_folder(dir.path()).unwrap();
+        assert_eq!((listed.len(), &*listed[0].name, listed[0].allocated), (1, "file", 12288));
+        remove_file(&path).unwrap();
+        remove_file(&path).unwrap();
+        assert!(list_folder(dir.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_folder_in_memory_is_refused() {
+        let shm = Path::new("/dev/shm");
+        if shm.is_dir() {
+            let dir = tempfile::tempdir_in(shm).unwrap();
+            let refused = create_folder(dir.path()).unwrap_err();
+            assert!(matches!(refused, Error::Io { .. }), "{refused}");
+        }
+    }
+}
