@@ -1,7 +1,7 @@
 //! What every command that asks an archive about keys has in common: which domain, which height, which face, and what there
 //! is to say after the reads.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 use icecore::{ErrorKind, ReadOptions, Reader, View};
@@ -9,15 +9,16 @@ use icecore::{ErrorKind, ReadOptions, Reader, View};
 use crate::encoding::{Encoding, Face, may_be_hex};
 use crate::exit::Failure;
 use crate::keys::{KeyShape, is_ethereum};
-use crate::notes::{detail, is_verbose, warning};
+use crate::notes::warning;
 use crate::number::Height;
+use crate::place::{ONE_READ, Place, tell_cost};
 use crate::print::plural;
 
 /// The arguments of a question about a domain at a height.
 #[derive(Args, Debug)]
 pub(crate) struct Question {
-    /// The archive
-    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: Place,
     /// The domain; may be left out where the archive has one
     #[arg(long, short, value_name = "NAME")]
     pub(crate) domain: Option<String>,
@@ -38,16 +39,13 @@ impl Question {
     /// # Errors
     /// The archive cannot be opened, or the domain is not clear.
     pub(crate) fn open(&self) -> Result<Asked, Failure> {
-        let asked = Asked::open(&self.dir, self.encoding, ONE_READ)?;
+        let asked = Asked::open(&self.place, self.encoding, ONE_READ)?;
         asked.domain(self.domain.as_deref())?;
         Ok(asked)
     }
 }
 
-/// A command that reads a little and ends reads no index or filter beforehand.
-pub(crate) const ONE_READ: Option<u64> = Some(0);
-
-/// Opens an archive for such a command.
+/// Opens an archive on disk for a command that reads a little and ends.
 pub(crate) fn open_for_one_read(dir: &Path) -> Result<Reader, Failure> {
     Ok(Reader::open_with(dir, ReadOptions::new().resident_budget(0))?)
 }
@@ -60,24 +58,27 @@ pub(crate) struct Asked {
     only_domain: Option<String>,
     is_ethereum: bool,
     shapes: Vec<KeyShape>,
+    tells_cost: bool,
 }
 
 impl Asked {
-    /// Opens the archive in `dir` for reading.
+    /// Opens an archive for reading.
     ///
     /// # Errors
     /// It cannot be opened.
-    pub(crate) fn open(dir: &Path, encoding: Encoding, resident: Option<u64>) -> Result<Self, Failure> {
-        let options = ReadOptions::new();
-        let options = resident.map_or(options, |bytes| options.resident_budget(bytes));
-        let reader = Reader::open_with(dir, options)?;
+    pub(crate) fn open(place: &Place, encoding: Encoding, resident: Option<u64>) -> Result<Self, Failure> {
+        Ok(Self { tells_cost: place.cost, ..Self::of(place.open(resident)?, encoding) })
+    }
+
+    /// Asks an archive that is open.
+    pub(crate) fn of(reader: Reader, encoding: Encoding) -> Self {
         let only_domain = match reader.domains() {
             [one] => Some(one.name.clone()),
             _ => None,
         };
         let is_ethereum = is_ethereum(reader.domains());
         let shapes = KeyShape::all(reader.domains());
-        Ok(Self { reader, encoding, only_domain, is_ethereum, shapes })
+        Self { reader, encoding, only_domain, is_ethereum, shapes, tells_cost: false }
     }
 
     /// Sees what was committed since the archive was opened. A damaged log is left to the questions that need it.
@@ -94,19 +95,7 @@ impl Asked {
     /// Says what there is to say about the reads of this command, once, after the last of them.
     pub(crate) fn tell_reads(&self) {
         warn_of_slow_reads(&self.reader);
-        if !is_verbose() {
-            return;
-        }
-        let reads = self.reader.stats().reads;
-        detail(format_args!(
-            "{} ({} answered from memory): {}, {}; {}; {}",
-            plural(reads.lookups, "lookup"),
-            reads.memory_hits,
-            plural(reads.filter_probes, "filter page"),
-            plural(reads.filter_false_positives, "false positive"),
-            plural(reads.index_probes, "index page"),
-            plural(reads.pages_searched, "data page"),
-        ));
+        tell_cost(&self.reader, self.tells_cost);
     }
 
     /// The domain that is meant by a name that may have been left out. Whether it exists, the archive will say.

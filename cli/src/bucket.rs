@@ -1,10 +1,15 @@
 //! What every command that reaches object storage takes.
 
-use clap::Args;
-use icecore::remote::{Bucket, BucketOptions};
+use std::env;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use icecore::Reader;
+use icecore::remote::{Accessors, Bucket, BucketOptions, RemoteOptions};
 
 use crate::exit::Failure;
 use crate::notes::detail;
+use crate::number::ByteSize;
 use crate::print::plural;
 
 /// Where credentials come from, for the help of each verb.
@@ -55,4 +60,70 @@ pub(crate) fn tell_requests(bucket: &Bucket) {
 /// Blocks in words.
 pub(crate) fn blocks(range: Option<(u64, u64)>) -> String {
     range.map_or("no block yet".to_owned(), |(first, head)| format!("blocks {first} to {head}"))
+}
+
+/// How an archive in a bucket is read where it is.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Reading a bucket")]
+pub(crate) struct ReadArgs {
+    #[command(flatten)]
+    bucket: BucketArgs,
+    /// Where what was read is kept [default: icecore in the cache folder of the user]
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// How much of its disk the cache may take
+    #[arg(long, value_name = "BYTES", default_value = "20GiB")]
+    cache_size: ByteSize,
+    /// What is asked for where one page is needed
+    #[arg(long, value_name = "BYTES", default_value = "64KiB")]
+    fetch: ByteSize,
+    /// Which accessors are read beforehand
+    #[arg(long, value_enum, value_name = "WHICH", default_value = "none")]
+    warm: Which,
+    /// An older generation than the newest
+    #[arg(long, value_name = "N")]
+    generation: Option<u64>,
+}
+
+/// Accessors by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Which {
+    /// None
+    None,
+    /// The pivot indexes
+    Bt,
+    /// Pivot indexes and filters
+    All,
+}
+
+impl From<Which> for Accessors {
+    fn from(which: Which) -> Self {
+        match which {
+            Which::None => Self::None,
+            Which::Bt => Self::Bt,
+            Which::All => Self::All,
+        }
+    }
+}
+
+impl ReadArgs {
+    /// Opens the archive of a URL.
+    pub(crate) fn open(&self, url: &str) -> Result<Reader, Failure> {
+        let cache = self.cache.clone().unwrap_or_else(default_cache);
+        let mut options = RemoteOptions::new(cache)
+            .cache_size(self.cache_size.0)
+            .fetch(self.fetch.0)
+            .warm(self.warm.into());
+        if let Some(generation) = self.generation {
+            options = options.generation(generation);
+        }
+        Ok(Reader::open_remote(&self.bucket.open(url)?, &options)?)
+    }
+}
+
+/// The folder for caches of the user, or that for temporary files where there is no user.
+fn default_cache() -> PathBuf {
+    let of_user = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let folder = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|folder| folder.is_absolute());
+    folder.or_else(of_user).unwrap_or_else(env::temp_dir).join("icecore")
 }

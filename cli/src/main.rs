@@ -16,6 +16,7 @@ mod json;
 mod keys;
 mod notes;
 mod number;
+mod place;
 mod print;
 mod progress;
 

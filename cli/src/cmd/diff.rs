@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use icecore::{Entry, Scan, View};
 use serde_json::json;
 
-use crate::ask::{Asked, ONE_READ};
+use crate::ask::{Asked, open_for_one_read};
 use crate::encoding::{Encoding, Face, RULE};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::notes::{detail, is_quiet};
@@ -91,8 +91,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
             "one archive needs two heights, --from or --to or both; or name another archive",
         ));
     }
-    let asked = Asked::open(&args.left, args.encoding, ONE_READ)?;
-    let other = args.right.as_ref().map(|right| Asked::open(right, args.encoding, ONE_READ)).transpose()?;
+    let asked = Asked::of(open_for_one_read(&args.left)?, args.encoding);
+    let other = args.right.as_deref().map(open_for_one_read).transpose()?;
+    let other = other.map(|reader| Asked::of(reader, args.encoding));
     let left = Side::of(&asked, args.at.or(args.from))?;
     let right = Side::of(other.as_ref().unwrap_or(&asked), args.at.or(args.to))?;
     let face = asked.face();

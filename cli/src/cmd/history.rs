@@ -1,13 +1,12 @@
 //! `icecore history`.
 
-use std::path::PathBuf;
-
 use serde_json::json;
 
-use crate::ask::{Asked, ONE_READ};
+use crate::ask::Asked;
 use crate::encoding::{Encoding, RULE};
 use crate::exit::{Exit, Outcome};
 use crate::number::{HEIGHT_FORMS, Height};
+use crate::place::{ONE_READ, Place};
 use crate::print::Out;
 
 /// Print all versions of a key, newest first: the block that wrote it, a tab, the value or `-` for a deletion.
@@ -22,8 +21,8 @@ Examples:
   icecore history eth.ice 0x00000961ef480eb55e80d19ad83579a64c007002 \\
       --domain nonce --at 100 --json"))]
 pub(crate) struct Args {
-    /// The archive
-    dir: PathBuf,
+    #[command(flatten)]
+    place: Place,
     /// The key
     key: String,
     /// The domain; may be left out where the archive has one
@@ -41,7 +40,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let asked = Asked::open(&args.dir, args.encoding, ONE_READ)?;
+    let asked = Asked::open(&args.place, args.encoding, ONE_READ)?;
     let domain = asked.domain(args.domain.as_deref())?;
     let key = asked.key(domain, &args.key)?;
     let face = asked.face();

@@ -1,13 +1,13 @@
 //! `icecore ls`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use icecore::{Encoding, SegmentInfo};
 use serde_json::json;
 
-use crate::ask::open_for_one_read;
 use crate::encoding::printable;
 use crate::exit::{Exit, Failure, Outcome};
+use crate::place::{ONE_READ, Place};
 use crate::print::{Out, bytes, count, plural, table};
 
 /// List the segments: what they cover, how large their files are and how dense their indexes. Exit code 4: a file is missing or
@@ -24,8 +24,8 @@ Examples:
   icecore ls chain.ice
   icecore ls chain.ice --json | jq -s 'map(.kv_bytes) | add'")]
 pub(crate) struct Args {
-    /// The archive
-    dir: PathBuf,
+    #[command(flatten)]
+    place: Place,
     /// Only this domain
     #[arg(long, short, value_name = "NAME")]
     domain: Option<String>,
@@ -35,7 +35,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let reader = open_for_one_read(&args.dir)?;
+    let reader = args.place.open(ONE_READ)?;
     let mut segments = reader.segments();
     if let Some(domain) = &args.domain {
         segments.retain(|segment| segment.domain == *domain);
@@ -56,7 +56,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     }
     out.flush()?;
-    damage_in(&args.dir, segments.iter().filter(|segment| segment.problem.is_some()).count())
+    args.place.tell_cost(&reader);
+    damage_in(&args.place.dir, segments.iter().filter(|segment| segment.problem.is_some()).count())
 }
 
 /// How a listing ends that has told this many problems.

@@ -34,9 +34,6 @@ pub(crate) struct Args {
     question: Question,
     /// The key
     key: String,
-    /// Tell on standard error what the proof was made of
-    #[arg(long)]
-    cost: bool,
 }
 
 /// A proof as a document: everything that it says is checked against the root.
@@ -63,7 +60,7 @@ pub(crate) struct Document {
 pub(crate) fn run(args: &Args) -> Outcome {
     let asked = args.question.open()?;
     let (document, cost) = prove(&asked, args.question.domain.as_deref(), &args.key, args.question.at)?;
-    if args.cost {
+    if args.question.place.cost {
         note(told(cost));
     }
     let mut out = Out::new();

@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::ValueEnum;
-use icecore::remote::{Accessors, PullOptions, pull};
+use icecore::remote::{PullOptions, pull};
 use serde_json::json;
 
-use crate::bucket::{BucketArgs, ENVIRONMENT, blocks, tell_requests};
+use crate::bucket::{BucketArgs, ENVIRONMENT, Which, blocks, tell_requests};
 use crate::exit::{Exit, Outcome};
 use crate::print::{Out, bytes, plural};
 use crate::progress::Bars;
@@ -43,25 +42,9 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Accessors by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Which {
-    /// None: the least to transfer, slow until they are built
-    None,
-    /// The pivot indexes
-    Bt,
-    /// Pivot indexes and filters
-    All,
-}
-
 pub(crate) fn run(args: &Args) -> Outcome {
     let bucket = args.bucket.open(&args.url)?;
-    let accessors = match args.accessors {
-        Which::None => Accessors::None,
-        Which::Bt => Accessors::Bt,
-        Which::All => Accessors::All,
-    };
-    let mut options = PullOptions::new().jobs(args.jobs).accessors(accessors);
+    let mut options = PullOptions::new().jobs(args.jobs).accessors(args.accessors.into());
     if let Some(generation) = args.generation {
         options = options.generation(generation);
     }

@@ -18,6 +18,7 @@ use crate::encoding::{Encoding, RULE};
 use crate::exit::{Exit, Outcome};
 use crate::input::Lines;
 use crate::number::{ByteSize, HEIGHT_FORMS};
+use crate::place::Place;
 use crate::print::Out;
 
 /// Answer many questions, one JSON request and one JSON answer a line, in order.
@@ -50,8 +51,8 @@ Examples:
   echo '{{\"get\":{{\"key\":\"alice\",\"at\":17}}}}' | icecore query chain.ice
   icecore query chain.ice requests.jsonl.zst > answers.jsonl"))]
 pub(crate) struct Args {
-    /// The archive
-    dir: PathBuf,
+    #[command(flatten)]
+    place: Place,
     /// The requests, plain, zstd or gzip; `-` is standard input
     #[arg(default_value = "-")]
     file: PathBuf,
@@ -67,7 +68,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    let asked = Asked::open(&args.dir, args.encoding, args.resident_budget.map(|size| size.0))?;
+    let asked = Asked::open(&args.place, args.encoding, args.resident_budget.map(|size| size.0))?;
     let mut lines = Lines::of(vec![args.file]);
     let mut out = Out::new();
     let mut batch = Batch::new();

@@ -1,14 +1,12 @@
 //! `icecore root`.
 
-use std::path::PathBuf;
-
 use serde_json::json;
 
-use crate::ask::open_for_one_read;
 use crate::ask::warn_of_slow_reads;
 use crate::encoding::hex;
 use crate::exit::{Exit, Outcome};
 use crate::number::Height;
+use crate::place::{ONE_READ, Place};
 use crate::print::Out;
 
 /// Print the root of the state at a block: 32 bytes that stand for every key and value there.
@@ -18,8 +16,8 @@ Examples:
   icecore root chain.ice
   icecore root chain.ice --at 17 --json")]
 pub(crate) struct Args {
-    /// The archive
-    dir: PathBuf,
+    #[command(flatten)]
+    place: Place,
     /// The height: N, 0x hex, latest, or -N for N below the newest block [default: latest]
     #[arg(long, short, alias = "block", value_name = "N", allow_hyphen_values = true)]
     at: Option<Height>,
@@ -29,7 +27,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let reader = open_for_one_read(&args.dir)?;
+    let reader = args.place.open(ONE_READ)?;
     let view = match args.at {
         Some(at) => reader.at(at.resolve(&reader)?)?,
         None => reader.latest()?,
@@ -43,5 +41,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     out.flush()?;
     warn_of_slow_reads(&reader);
+    args.place.tell_cost(&reader);
     Ok(Exit::Done)
 }

@@ -1,15 +1,13 @@
 //! `icecore stats`.
 
-use std::path::PathBuf;
-
 use icecore::default_resident_budget;
 use serde_json::json;
 
 use super::ls::damage_in;
 use super::reindex::{rule_as_json, rule_name};
-use crate::ask::open_for_one_read;
 use crate::encoding::printable;
 use crate::exit::Outcome;
+use crate::place::{ONE_READ, Place};
 use crate::print::{Out, bytes, count, plural, table};
 
 /// Sum up what the archive holds. Exit code 4: a file is missing or damaged.
@@ -22,15 +20,15 @@ Examples:
   icecore stats chain.ice
   icecore stats chain.ice --json | jq .head")]
 pub(crate) struct Args {
-    /// The archive
-    dir: PathBuf,
+    #[command(flatten)]
+    place: Place,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let reader = open_for_one_read(&args.dir)?;
+    let reader = args.place.open(ONE_READ)?;
     let stats = reader.stats();
     let domains: Vec<_> = reader.domains().iter().map(|domain| domain.name.as_str()).collect();
     let mut out = Out::new();
@@ -99,5 +97,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     }
     out.flush()?;
-    damage_in(&args.dir, stats.problems.len())
+    args.place.tell_cost(&reader);
+    damage_in(&args.place.dir, stats.problems.len())
 }

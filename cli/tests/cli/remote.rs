@@ -1,7 +1,7 @@
 //! The verbs of object storage, against a folder with the layout of a bucket. Servers that fail are the business of the tests of
 //! `icecore-tools`.
 
-use crate::driver::{Place, archive, forty_blocks, icecore};
+use crate::driver::{Place, archive, forty_blocks, icecore, icecore_reading};
 use serde_json::json;
 
 #[test]
@@ -44,4 +44,59 @@ fn a_url_that_holds_a_secret_is_refused_and_not_repeated() {
         let run = icecore(&["push", &dir, url]).fails(2, "not a bucket");
         assert!(!run.err.contains("SECRET") && run.err.contains("help: "), "{}", run.err);
     }
+}
+
+#[test]
+fn verbs_that_read_take_a_bucket() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let (url, copy, cache) =
+        (format!("file://{}", place.text("bucket")), place.text("copy.ice"), place.text("cache"));
+    icecore(&["push", &dir, &url]).ok();
+    icecore(&["pull", &url, &copy]).ok();
+    let both = |verb: &[&str]| {
+        let at = |archive: &str, more: &[&str]| {
+            let asked: Vec<&str> = [&verb[..1], &[archive], &verb[1..], more].concat();
+            let run = icecore(&asked);
+            (run.code, run.out, run.err)
+        };
+        let (here, there) = (at(&copy, &[]), at(&url, &["--cache", &cache]));
+        assert_eq!((here.0, &here.1), (there.0, &there.1), "{verb:?}: {}", there.2);
+        there
+    };
+    let keys = icecore(&["scan", &copy, "--json"]).ok().out;
+    let key = icecore(&["scan", &copy]).ok().out.split('\t').next().map(str::to_owned).unwrap();
+    assert_eq!(keys.lines().count(), 2);
+    for verb in [
+        &["get", &key][..],
+        &["get", &key, "--at", "7", "--json"],
+        &["get", "no such key"],
+        &["scan"],
+        &["scan", "--reverse", "--limit", "3", "--json"],
+        &["history", &key],
+        &["ls"],
+        &["ls", "--json"],
+        &["root", "--at", "9"],
+        &["prove", &key, "--at", "9"],
+    ] {
+        both(verb);
+    }
+    let stats = |archive: &[&str]| icecore(&[&["stats", "--json"], archive].concat()).ok().json();
+    let (mut here, there) = (stats(&[&copy]), stats(&[&url, "--cache", &cache]));
+    // A bucket has no log.
+    here["log_bytes"] = json!(0);
+    assert_eq!(here, there);
+    let told = icecore(&["get", &url, &key, "--cache", &cache, "--cost"]).ok();
+    assert!(told.err.contains("generation 1: 3 requests, 0 B of files, 0 waits"), "{}", told.err);
+    let told =
+        icecore(&["get", &url, &key, "--cache", &place.text("other"), "--cost", "--fetch", "4KiB"]).ok();
+    assert!(told.err.contains("requests, ") && told.err.contains(" waits, 0 repeated"), "{}", told.err);
+    let request = format!("{{\"get\":{{\"key\":\"{key}\"}}}}\n");
+    let asked = |archive: &str| icecore_reading(&["query", archive, "--json"], request.as_bytes()).ok().out;
+    assert_eq!(
+        asked(&copy),
+        icecore_reading(&["query", &url, "--cache", &cache], request.as_bytes()).ok().out
+    );
+    icecore(&["get", &url, &key, "--cache", &cache, "--fetch", "5000"]).fails(2, "power of two");
+    icecore(&["get", &url, &key, "--cache", &cache, "--generation", "9"]).fails(7, "has no generation 9");
 }
