@@ -138,6 +138,10 @@ impl Mapping {
     ///
     /// # Errors
     /// [`FileError::Absent`] where it is elsewhere and cannot be brought.
+    #[cfg_attr(
+        not(feature = "object-store"),
+        expect(clippy::unnecessary_wraps, reason = "only what is elsewhere can be out of reach")
+    )]
     pub(crate) fn fetch_value(&self, blob: &Blob<'_>) -> Result<(), FileError> {
         #[cfg(feature = "object-store")]
         if let Some(origin) = &self.origin {
