@@ -65,6 +65,11 @@ impl<S: EntrySource> MergeCursor<S> {
         self.sources
     }
 
+    /// The index of the source that the cursor moves on next, or that failed when it did.
+    pub fn moved(&self) -> Option<usize> {
+        self.losers.first().copied()
+    }
+
     /// The source that the current entry comes from.
     #[inline]
     pub(crate) fn winner(&self) -> Option<&S> {

@@ -94,12 +94,17 @@ fn merged(inputs: &[Input]) -> Result<MergeCursor<Cursor<'_, Mapping>>, Error> {
         cursor.seek_first().map_err(|e| file.error(e))?;
         cursors.push(cursor);
     }
-    MergeCursor::new(cursors).map_err(|e| error_of(inputs, e))
+    // Two of them have the same entry; the first names the set.
+    MergeCursor::new(cursors).map_err(|e| inputs[0].error(e))
 }
 
-/// A merged entry does not say which input it came from; the first names the set.
-fn error_of(inputs: &[Input], error: icecore_segments::Error) -> Error {
-    inputs[0].error(error)
+/// The error of the input that was read when it arose.
+fn error_of(
+    inputs: &[Input],
+    merged: &MergeCursor<Cursor<'_, Mapping>>,
+    error: icecore_segments::Error,
+) -> Error {
+    inputs[merged.moved().unwrap_or(0)].error(error)
 }
 
 /// Keeps a pass from filling memory with the pages that it read.
@@ -126,7 +131,7 @@ fn pass(inputs: &[Input], mut visit: impl FnMut(&Entry<'_>) -> Result<bool, Erro
             return Ok(());
         }
         reclaim.advance(inputs, 1);
-        merged.advance().map_err(|e| error_of(inputs, e))?;
+        merged.advance().map_err(|e| error_of(inputs, &merged, e))?;
     }
     Ok(())
 }
@@ -171,7 +176,7 @@ fn read_batches<'i>(
     let mut reclaim = Reclaim::default();
     loop {
         let mut batch = empty.try_recv().unwrap_or_default();
-        batch.fill(&mut merged).map_err(|e| error_of(inputs, e))?;
+        batch.fill(&mut merged).map_err(|e| error_of(inputs, &merged, e))?;
         let count = batch.len() as u64;
         if count == 0 || full.send(Ok(batch)).is_err() {
             return Ok(());
