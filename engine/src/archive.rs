@@ -15,7 +15,7 @@ use crate::handle::{AsDomain, DomainHandle, id_of};
 use crate::maintain::background::{self, Background};
 use crate::maintain::checkpoint::CheckpointReport;
 use crate::maintain::emission::emit_ready;
-use crate::maintain::file_work::merge_all;
+use crate::maintain::file_work::{merge_all, unless_held_up};
 use crate::maintain::merge::MergeOptions;
 use crate::maintain::prune::prune;
 use crate::maintain::reindex::{ReindexPlan, ReindexRule, keep_encoding, keep_rule, reindex};
@@ -373,7 +373,7 @@ impl Archive {
     /// # Durability
     /// Each merge is published by a manifest of its own and survives a power loss from then on.
     pub fn merge(&self, options: &MergeOptions, listener: &dyn ProgressListener) -> Result<u64, Error> {
-        merge_all(&self.writer, options, listener)
+        unless_held_up(&self.writer, || merge_all(&self.writer, options, listener))
     }
 
     /// Rebuilds pivot indexes and filters as `rule` says; no `.kv` changes. Returns what was rebuilt, a segment each; segments
@@ -384,6 +384,7 @@ impl Archive {
     ///
     /// # Errors
     /// [`Error::UnknownDomain`]; [`Error::Options`] for a budget that the sparsest indexes exceed. Nothing has changed then.
+    /// [`Error::HeldUp`] when complete steps cannot be written because the file system is full: segments may be left as they were.
     ///
     /// # Durability
     /// Each segment is published by a manifest of its own; a crash loses the one under way at most.
@@ -393,7 +394,7 @@ impl Archive {
         domain: Option<&str>,
         listener: &dyn ProgressListener,
     ) -> Result<Vec<ReindexPlan>, Error> {
-        reindex(&self.writer, rule, domain, listener)
+        unless_held_up(&self.writer, || reindex(&self.writer, rule, domain, listener))
     }
 
     /// What [`Archive::reindex`] would rebuild now, a segment each. Changes nothing.

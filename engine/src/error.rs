@@ -246,9 +246,9 @@ pub enum Error {
         /// The height.
         block: BlockNumber,
     },
-    /// Complete steps pile up in memory because emission fails. The block was not committed; nothing else is lost, and commits
-    /// go on as soon as the cause is gone.
-    #[error("block not committed while complete steps cannot be written to files: {since}")]
+    /// Complete steps pile up in memory because emission fails. The block was not committed, or the merge or reindex left segments
+    /// as they were; nothing else is lost, and all goes on as soon as the cause is gone.
+    #[error("held up while complete steps cannot be written to files: {since}")]
     HeldUp {
         /// Why emission failed at its last attempt, in one line.
         since: String,

@@ -14,7 +14,7 @@ use icecore::storage::Storage;
 use icecore::testing::SimStorage;
 use icecore::{
     Archive, Change, Error, ErrorKind, Maintenance, MaintenanceTask, MergeOptions, OpenOptions, Operation,
-    Options, ProgressListener, Reader, VerifyMode,
+    Options, ProgressListener, Reader, ReindexRule, VerifyMode,
 };
 use watch::{Watch, Watched, no_space};
 
@@ -231,6 +231,32 @@ fn a_failed_emission_holds_commits_up_and_poisons_nothing() {
         (height..height + 50).for_each(|height| assert!(commit(&archive, height, &[]).is_ok()));
         until("emission", || archive.emit().is_ok() && archive.reader().stats().steps_in_memory == 0);
         assert!(archive.reader().stats().failures.is_empty());
+        archive.close().unwrap();
+        assert_sound(&storage);
+    }
+}
+
+#[test]
+fn merges_and_reindexes_that_a_failed_emission_stops_say_so() {
+    type Work = fn(&Archive) -> Result<(), Error>;
+    let works: [Work; 2] = [
+        |archive| archive.merge(&MergeOptions::default(), &()).map(drop),
+        |archive| archive.reindex(ReindexRule::Rebuild, None, &()).map(drop),
+    ];
+    for work in works {
+        let disk = full(true, false);
+        let storage: Arc<dyn Storage> = disk.clone();
+        let archive = create(&storage, options(1), emit_only());
+        (0..3).for_each(|_| commit_an_emission(&archive));
+        disk.watch.emissions.store(true, Ordering::SeqCst);
+        let next = archive.reader().head().unwrap() + 1;
+        let refused = (next..next + 1000).find_map(|height| commit(&archive, height, &[]).err());
+        assert!(matches!(refused, Some(Error::HeldUp { .. })), "{refused:?}");
+        let error = work(&archive).expect_err("the disk is full");
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        disk.watch.emissions.store(false, Ordering::SeqCst);
+        disk.watch.merges.store(false, Ordering::SeqCst);
+        work(&archive).unwrap();
         archive.close().unwrap();
         assert_sound(&storage);
     }

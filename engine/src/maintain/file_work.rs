@@ -123,6 +123,27 @@ pub(crate) fn merge_all(
     }
 }
 
+/// Does work that a caller asked for and that stops where emission, which commits wait for, finds no space. One that found none is tried
+/// again first.
+///
+/// # Errors
+/// Those of the work; [`Error::HeldUp`] when emission finds no space now.
+pub(crate) fn unless_held_up<T>(
+    writer: &Writer,
+    work: impl FnOnce() -> Result<T, Error>,
+) -> Result<T, Error> {
+    let no_space = || {
+        let failure = writer.shared.failures.get(MaintenanceTask::Emission);
+        failure.filter(|failure| failure.kind == ErrorKind::NoSpace)
+    };
+    if no_space().is_some() {
+        // Recorded.
+        let _ = emission::emit_ready(writer, &writer.lock_maintenance(), &());
+    }
+    let done = work()?;
+    no_space().map_or(Ok(done), |failure| Err(failure.refusal()))
+}
+
 /// What work that can be done again later should know.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
