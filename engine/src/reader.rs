@@ -464,8 +464,8 @@ impl Reader {
     /// archive for as long as it keeps them. On another file system every byte is copied.
     ///
     /// # Errors
-    /// [`Error::InsideArchive`]; [`Error::Exists`]; [`Error::Missing`] for a file that the archive should have. What was copied
-    /// by then stays, marked as incomplete: opening it is [`Error::Unfinished`].
+    /// [`Error::InsideArchive`]; [`Error::Exists`]; [`Error::Missing`] for a file that the archive should have, [`Error::File`] for a `.kv`
+    /// that is not the one that the manifest names. Pages are not read: [`verify`](crate::verify) does that. What was copied by then stays, marked as incomplete: opening it is [`Error::Unfinished`].
     ///
     /// # Durability
     /// When this returns the copy survives a power loss.

@@ -5,7 +5,7 @@
 
 mod oracle;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -162,6 +162,25 @@ fn a_damaged_archive_is_not_copied_without_a_word() {
     disk.lose(&lost);
     assert!(matches!(archive.checkpoint(COPY, &()), Err(Error::Missing { path }) if path == lost));
     assert!(matches!(Reader::open_on(storage(&disk), COPY), Err(Error::Unfinished { .. })));
+}
+
+#[test]
+fn a_segment_that_is_cut_short_or_another_one_is_not_copied_without_a_word() {
+    let kvs = |disk: &SimStorage| -> Vec<(PathBuf, u64)> {
+        disk.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "kv")).collect()
+    };
+    for is_cut in [true, false] {
+        let (disk, archive, _) = sample();
+        let [(first, _), .., (last, len)] = &kvs(&disk)[..] else { panic!("a sample has several segments") };
+        if is_cut {
+            disk.truncate(last, len - 4096);
+        } else {
+            disk.swap(first, last);
+        }
+        let error = archive.checkpoint(COPY, &()).unwrap_err();
+        assert!(matches!(&error, Error::File { path, .. } if path == first || path == last), "{error}");
+        assert!(matches!(Reader::open_on(storage(&disk), COPY), Err(Error::Unfinished { .. })));
+    }
 }
 
 #[test]

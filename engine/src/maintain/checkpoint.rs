@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::manifest::{Manifest, SegmentRecord, had_content};
 use crate::progress::ProgressListener;
 use crate::read::shared::Shared;
-use crate::segment::live::LiveSegment;
+use crate::segment::live::{KvFile, LiveSegment};
 use crate::storage::copy_file;
 use crate::storage::directory::Directory;
 use crate::storage::layout;
@@ -231,6 +231,7 @@ impl Checkpoint<'_> {
                 self.storage.remove(&wal.join(name))?;
             }
         }
+        self.check_segments(manifest)?;
         let manifest = Manifest { wal_reached: self.check_log(manifest)?, ..manifest.clone() };
         self.storage.sync_dir(&wal)?;
         self.storage.sync_dir(self.copy)?;
@@ -256,6 +257,25 @@ impl Checkpoint<'_> {
 }
 
 impl Checkpoint<'_> {
+    /// Opens each `.kv` of the copy: one that is cut short, or is another's, would be found when a backup is needed. Pages are not
+    /// read, and accessors can be built again.
+    ///
+    /// # Errors
+    /// [`Error::File`] with the file of the archive.
+    fn check_segments(&self, manifest: &Manifest) -> Result<(), Error> {
+        let [copy, archive] =
+            [self.copy, self.source].map(|path| Directory::new(self.storage, path, &manifest.config));
+        for record in &manifest.segments {
+            KvFile::open_for_pass(&copy, record).map_err(|error| match error {
+                Error::File { source, .. } => {
+                    Error::File { path: record.path(&archive, Kind::Segment), source }
+                }
+                other => other,
+            })?;
+        }
+        Ok(())
+    }
+
     /// Checks the log of the copy, and marks in its last file that all of it is durable. Returns where its last record ends.
     ///
     /// # Errors
