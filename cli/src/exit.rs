@@ -10,6 +10,7 @@ use icecore::{Error, ErrorKind};
 use serde_json::json;
 
 use crate::encoding::printable;
+use crate::notes::tell;
 
 /// The exit codes, as `--help` tells them.
 pub(crate) const CODES: &str = "\
@@ -300,11 +301,11 @@ pub(crate) fn report(failure: &Failure) -> Exit {
     }
     let remedy = failure.remedy();
     if speaks_json() {
-        eprintln!("{}", as_json(failure, remedy.as_deref()));
+        tell(format_args!("{}", as_json(failure, remedy.as_deref())));
     } else {
-        eprintln!("icecore: error: {}", printable(&failure.to_string()));
+        tell(format_args!("icecore: error: {}", printable(&failure.to_string())));
         if let Some(remedy) = remedy {
-            eprintln!("  help: {remedy}");
+            tell(format_args!("  help: {remedy}"));
         }
     }
     failure.exit()

@@ -1,6 +1,7 @@
 //! What is said on standard error that is no error: notes, details under `--verbose`, nothing under `--quiet`.
 
 use std::fmt;
+use std::io::Write as _;
 use std::sync::OnceLock;
 
 use serde_json::json;
@@ -43,24 +44,29 @@ pub(crate) fn is_verbose() -> bool {
     Verbosity::chosen().verbose
 }
 
+/// A line on standard error. One that cannot be written is lost: the exit code says how the command ended.
+pub(crate) fn tell(line: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// Says something on standard error that is no failure.
 pub(crate) fn note(text: impl fmt::Display) {
     if is_quiet() {
         return;
     }
     if speaks_json() {
-        eprintln!("{}", json!({ "note": text.to_string() }));
+        tell(format_args!("{}", json!({ "note": text.to_string() })));
     } else {
-        eprintln!("icecore: note: {}", printable(&text.to_string()));
+        tell(format_args!("icecore: note: {}", printable(&text.to_string())));
     }
 }
 
 /// Says that something is wrong with the archive and the command worked all the same; under `--quiet` too.
 pub(crate) fn warning(text: impl fmt::Display) {
     if speaks_json() {
-        eprintln!("{}", json!({ "warning": text.to_string() }));
+        tell(format_args!("{}", json!({ "warning": text.to_string() })));
     } else {
-        eprintln!("icecore: warning: {}", printable(&text.to_string()));
+        tell(format_args!("icecore: warning: {}", printable(&text.to_string())));
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::ask::Question;
 use crate::encoding::{RULE, quoted};
 use crate::exit::{Exit, Outcome};
-use crate::notes::is_quiet;
+use crate::notes::{is_quiet, tell};
 use crate::number::HEIGHT_FORMS;
 use crate::print::Out;
 
@@ -65,9 +65,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     out.flush()?;
     if value.is_none() && !args.question.json && !is_quiet() {
-        eprintln!("icecore: {} has no value in {domain} at block {}", quoted(&args.key), view.height());
+        tell(format_args!(
+            "icecore: {} has no value in {domain} at block {}",
+            quoted(&args.key),
+            view.height()
+        ));
         if let Some(suspicion) = asked.suspicion(&args.key) {
-            eprintln!("  help: {suspicion}");
+            tell(format_args!("  help: {suspicion}"));
         }
     }
     asked.tell_reads();

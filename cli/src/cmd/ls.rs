@@ -39,6 +39,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let mut segments = reader.segments();
     if let Some(domain) = &args.domain {
         segments.retain(|segment| segment.domain == *domain);
+        if segments.is_empty() {
+            // One that is not declared has none either.
+            reader.domain(domain)?;
+        }
     }
     let mut out = Out::new();
     if args.json {

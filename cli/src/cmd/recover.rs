@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::tell_repairs;
 use crate::ask::open_for_one_read;
 use crate::exit::{Exit, Outcome};
-use crate::print::{Out, plural};
+use crate::print::Out;
 
 /// Give up a damaged log from the damage on, and continue from the block before it.
 ///
@@ -45,19 +45,20 @@ fn as_json(drop: &LogDrop) -> Value {
 
 fn print(out: &mut Out, drop: &LogDrop, is_plan: bool) -> Outcome {
     let (end, dropped, kept) = if is_plan {
-        ("would continue", "would be given up", "would be kept")
+        ("would continue", "would be given up", "would be kept under this name")
     } else {
-        ("continues", "were given up", "are kept")
+        ("continues", "were given up", "is kept under this name")
     };
     out.line(format_args!("damage: {}", drop.damage))?;
     match drop.dropped {
         Some((first, last)) => out.line(format_args!("blocks {first} to {last} {dropped}"))?,
         None => out.line(format_args!("what follows the damage is unreadable; its blocks {dropped}"))?,
     }
-    let files = plural(drop.files.len() as u64, "log file");
-    out.line(format_args!("{files} {kept} as {}", drop.files[0].display()))?;
-    for file in &drop.files[1..] {
-        out.line(format_args!("  and {}", file.display()))?;
+    if drop.files.is_empty() {
+        out.line("no log file is there to be kept")?;
+    }
+    for file in &drop.files {
+        out.line(format_args!("{} {kept}", file.display()))?;
     }
     match drop.head {
         Some(head) => out.line(format_args!("the archive {end} after block {head}"))?,

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::driver::{Place, archive, command, files_of, forty_blocks, icecore, icecore_reading};
+use crate::driver::{Place, archive, command, files_of, forty_blocks, icecore, icecore_reading, line};
 
 /// Answers about every block and key of [`forty_blocks`].
 fn all_answers(dir: &str) -> Vec<Value> {
@@ -169,6 +169,69 @@ fn a_damaged_log_is_given_up_only_by_recover_and_its_blocks_come_again() {
     icecore(&["get", &dir, "k", "--at", &(head + 1).to_string()]).fails(3, "out of range");
     icecore(&["ingest", &dir, &again, "--format", "jsonl"]).ok();
     assert_eq!(all_answers(&dir), before);
+}
+
+#[test]
+fn a_log_that_is_gone_is_given_up_too() {
+    let place = Place::new();
+    let dir = archive(&place, 1000, &forty_blocks());
+    for file in std::fs::read_dir(place.path("a.ice/wal")).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    for arguments in [&["recover", &dir, "--dry-run"][..], &["recover", &dir]] {
+        let told = icecore(arguments).ok().out;
+        assert!(
+            told.contains("no log file is there to be kept") && told.contains("no block is left"),
+            "{told}"
+        );
+    }
+    icecore(&["verify", &dir]).ok();
+}
+
+#[test]
+fn a_merge_names_the_input_that_is_damaged() {
+    let place = Place::new();
+    // One step at a time, as steps that are ready together become one segment.
+    let dir = archive(&place, 4, "");
+    for step in 0..8 {
+        let lines = (4 * step..4 * step + 4).map(|block| line(block, "k", Some(&format!("v{block}"))));
+        let input = place.file("step.jsonl", lines.collect::<String>());
+        icecore(&["ingest", &dir, &input, "--format", "jsonl", "--no-merge"]).ok();
+    }
+    let is_kv = |path: &std::path::Path| path.extension().is_some_and(|kind| kind == "kv");
+    let segments = files_of(&dir).into_iter().filter(|(path, _)| is_kv(path));
+    let segments: Vec<_> =
+        segments.filter(|(path, _)| !path.file_name().unwrap().to_str().unwrap().starts_with('_')).collect();
+    assert_eq!(segments.len(), 8);
+    for (path, bytes) in segments {
+        let mut damaged = bytes.clone();
+        // In the first page of entries.
+        damaged[4096 + 100] ^= 1;
+        std::fs::write(&path, &damaged).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        icecore(&["merge", &dir]).fails(4, &name);
+        std::fs::write(&path, &bytes).unwrap();
+    }
+    icecore(&["merge", &dir]).ok();
+}
+
+/// A disk that takes nothing: what cannot be said is not said, and the exit code tells how the command ended.
+#[cfg(target_os = "linux")]
+#[test]
+fn standard_error_that_takes_nothing_changes_no_exit_code() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    for (arguments, code) in [
+        (&["get", &dir, "absent"][..], 1),
+        (&["verify", "there is none"], 2),
+        (&["get", &dir, "k", "--at", "4000"], 3),
+        (&["ls", &dir, "--domain", "absent"], 2),
+    ] {
+        assert_eq!(icecore(arguments).code, code, "{arguments:?}");
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let status = crate::driver::command(arguments).stderr(full).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{arguments:?}");
+    }
 }
 
 #[test]
