@@ -179,7 +179,7 @@ pub(crate) fn warn_of_slow_reads(reader: &Reader) {
         more => format!(" and {}", plural(more as u64 - 1, "more problem")),
     };
     warning(format_args!(
-        "{problem}{others}: the answers are right, but lookups are slower until `icecore reindex DIR --rebuild` builds the \
-         file again; `icecore ls DIR` lists every damage"
+        "{problem}{others}: the answers are right, but lookups are slower, and those that need a damaged .kv fail; `icecore ls DIR` \
+         lists every damage, `icecore reindex DIR --rebuild` builds .bt and .kvei files again"
     ));
 }

@@ -86,6 +86,23 @@ fn the_floor_of_a_prune_is_a_block() {
 }
 
 /// The number of blocks that the segments have a root of.
+#[test]
+fn a_prune_that_cannot_open_a_segment_gives_no_history_up() {
+    let disk = SimStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+    let archive = create(&storage, options(4), emit_only());
+    (0..40).for_each(|height| drop(commit(&archive, height, &[("a", Some(height))]).unwrap()));
+    archive.emit().unwrap();
+    archive.close().unwrap();
+    let (kv, _) =
+        disk.files().into_iter().find(|(path, _)| path.extension().is_some_and(|e| e == "kv")).unwrap();
+    disk.truncate(&kv, 100);
+    let archive = Archive::open_on(Arc::clone(&storage), PATH, emit_only()).unwrap();
+    let error = archive.prune(20, &()).unwrap_err();
+    assert!(matches!(&error, Error::File { path, .. } if *path == kv), "{error}");
+    assert_eq!(archive.reader().range(), Some((0, 39)));
+}
+
 fn roots(reader: &Reader) -> u64 {
     reader.segments().iter().filter(|segment| segment.domain == "_roots").map(|segment| segment.entries).sum()
 }

@@ -41,6 +41,8 @@ pub(crate) fn prune(
 ) -> Result<(), Error> {
     let work = FileWork::begin(writer);
     let _reserve = writer.shared.directory.draw_on_reserve()?;
+    // What cannot be opened cannot be pruned: better known before history is given up.
+    writer.read_state().segments.iter().flatten().try_for_each(|segment| segment.kv.check())?;
     let Some(kept) = move_floor(writer, before)? else { return Ok(()) };
     smallest_first(writer, kept)
         .into_iter()
