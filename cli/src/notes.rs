@@ -12,7 +12,7 @@ use crate::exit::speaks_json;
 /// How much is said beside answers and errors.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Verbosity {
-    /// Say on standard error what is done and what reads cost
+    /// Report on standard error what is done and what reads cost
     #[arg(long, short, global = true, conflicts_with = "quiet")]
     verbose: bool,
     /// Print answers, warnings of damage and errors only: no summary, note or progress bar

@@ -68,7 +68,7 @@ impl FromStr for Height {
             Some(blocks) => whole(blocks).map(Self::Below),
             None => whole(text).map(Self::At),
         };
-        parsed.map_err(|_| format!("{} is no height: a number, 0x hex, latest, or -N", quoted(text)))
+        parsed.map_err(|_| format!("{} is not a height: a number, 0x hex, latest, or -N", quoted(text)))
     }
 }
 
@@ -142,7 +142,7 @@ impl FromStr for ByteSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("{} is no size: bytes like 1_000_000, or 100MB, 512KiB, 1GiB", quoted(text));
+        let bad = || format!("{} is not a size: bytes like 1_000_000, or 100MB, 512KiB, 1GiB", quoted(text));
         let unit_at =
             if text.starts_with("0x") { None } else { text.find(|c: char| c.is_ascii_alphabetic()) };
         let (number, unit) = text.split_at(unit_at.unwrap_or(text.len()));

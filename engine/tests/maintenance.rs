@@ -91,7 +91,9 @@ fn a_prune_that_cannot_open_a_segment_gives_no_history_up() {
     let disk = SimStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(disk.clone());
     let archive = create(&storage, options(4), emit_only());
-    (0..40).for_each(|height| drop(commit(&archive, height, &[("a", Some(height))]).unwrap()));
+    for height in 0..40 {
+        commit(&archive, height, &[("a", Some(height))]).unwrap();
+    }
     archive.emit().unwrap();
     archive.close().unwrap();
     let (kv, _) =

@@ -87,7 +87,7 @@ pub(crate) enum Command {
     Reindex(reindex::Args),
     /// Forget the history below a block
     Prune(prune::Args),
-    /// Forget the blocks above a block
+    /// Forget the blocks above a height
     Unwind(unwind::Args),
     /// Give up a damaged log from the damage on
     Recover(recover::Args),

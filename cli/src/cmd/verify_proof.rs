@@ -90,7 +90,7 @@ fn read(mut lines: Lines) -> Result<Claim, Failure> {
     let bad = |line: usize, reason: String| Failure::Input {
         file: lines.file().to_owned(),
         line: line.max(1) as u64,
-        reason: format!("this is no proof: {reason}"),
+        reason: format!("this is not a proof: {reason}"),
         help: Some("`icecore prove` writes proofs; one that was changed by hand does not hold".to_owned()),
     };
     let document: Document = serde_json::from_slice(text.trim_ascii_end())

@@ -117,7 +117,7 @@ fn input_of_another_kind_is_recognised() {
 
 #[test]
 fn a_proof_is_not_to_be_mended() {
-    let refused = icecore_reading(&["verify-proof"], b"{}").fails(2, "this is no proof");
+    let refused = icecore_reading(&["verify-proof"], b"{}").fails(2, "this is not a proof");
     assert!(!refused.err.contains("mend") && refused.err.contains("icecore prove"), "{}", refused.err);
 }
 

@@ -116,8 +116,8 @@ fn a_proof_travels() {
             );
         }
     }
-    icecore_reading(&["verify-proof"], b"{}").fails(2, "this is no proof");
-    icecore_reading(&["verify-proof"], b"").fails(2, "this is no proof");
+    icecore_reading(&["verify-proof"], b"{}").fails(2, "this is not a proof");
+    icecore_reading(&["verify-proof"], b"").fails(2, "this is not a proof");
     let mut document = icecore(&["prove", &dir, "k"]).ok().json();
     document["proof"] = json!("0x0000");
     assert_eq!(icecore_reading(&["verify-proof"], document.to_string().as_bytes()).code, 1);
@@ -167,11 +167,14 @@ fn a_checked_proof_says_what_it_showed() {
         );
     }
     for (text, told) in [
-        ("{\"domain\":7}", "-:1: this is no proof: this is the number \"7\", expected a string (column 11)"),
-        ("\n\n{\"domain\":\"a\",\n\"key\":[]}", "-:4: this is no proof: this is an array"),
+        (
+            "{\"domain\":7}",
+            "-:1: this is not a proof: this is the number \"7\", expected a string (column 11)",
+        ),
+        ("\n\n{\"domain\":\"a\",\n\"key\":[]}", "-:4: this is not a proof: this is an array"),
         (
             "{\"domain\":\"a\",\"key\":\"0xzz\",\"value\":null,\"block\":1,\"root\":\"0x\",\"proof\":\"0x\"}",
-            "-:1: this is no proof: key: \"0xzz\" is not hex",
+            "-:1: this is not a proof: key: \"0xzz\" is not hex",
         ),
     ] {
         icecore_reading(&["verify-proof"], text.as_bytes()).fails(2, told);
@@ -238,8 +241,8 @@ fn heights_are_written_as_people_write_them() {
     }
     icecore(&["get", &dir, "k", "--at", "-41"]).fails(3, "the newest block is 40");
     icecore(&["get", &dir, "k", "--at", "-40"]).fails(3, "blocks 1 to 40");
-    icecore(&["get", &dir, "k", "--at", "newest"]).fails(2, "\"newest\" is no height");
-    icecore(&["reindex", &dir, "--index-budget", "10 apples"]).fails(2, "is no size");
+    icecore(&["get", &dir, "k", "--at", "newest"]).fails(2, "\"newest\" is not a height");
+    icecore(&["reindex", &dir, "--index-budget", "10 apples"]).fails(2, "is not a size");
     icecore(&["reindex", &dir, "--index-budget", "100MB"]).ok();
 }
 
@@ -250,7 +253,7 @@ fn under_json_errors_are_json_too() {
     let nowhere = place.text("nowhere");
     for (args, code, kind, told) in [
         (&["get", &dir, "k", "--at", "41", "--json"][..], 3, "out_of_range", "blocks 1 to 40"),
-        (&["get", &dir, "k", "--at", "x", "--json"], 2, "usage", "is no height"),
+        (&["get", &dir, "k", "--at", "x", "--json"], 2, "usage", "is not a height"),
         (&["get", "--json"], 2, "usage", "required arguments"),
         (&["stats", &nowhere, "--json"], 2, "usage", "no archive at"),
         (&["create", &dir, "--domain", "a", "--json"], 2, "usage", "exists"),
