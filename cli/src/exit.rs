@@ -10,7 +10,7 @@ use icecore::{Error, ErrorKind};
 use serde_json::json;
 
 use crate::encoding::printable;
-use crate::notes::tell;
+use crate::notes::{speaks_json, tell};
 
 /// The exit codes, as `--help` tells them.
 pub(crate) const CODES: &str = "\
@@ -287,11 +287,6 @@ impl fmt::Display for Failure {
             Self::Stopped { cause, .. } => cause.fmt(f),
         }
     }
-}
-
-/// Whether the command line asks for JSON, known before and without its being sound.
-pub(crate) fn speaks_json() -> bool {
-    std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json")
 }
 
 /// Tells a failure on standard error and gives its exit code.

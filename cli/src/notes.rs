@@ -7,7 +7,6 @@ use std::sync::OnceLock;
 use serde_json::json;
 
 use crate::encoding::printable;
-use crate::exit::speaks_json;
 
 /// How much is said beside answers and errors.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
@@ -42,6 +41,11 @@ pub(crate) fn is_quiet() -> bool {
 /// Whether details are printed.
 pub(crate) fn is_verbose() -> bool {
     Verbosity::chosen().verbose
+}
+
+/// Whether the command line asks for JSON, known before and without its being sound.
+pub(crate) fn speaks_json() -> bool {
+    std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json")
 }
 
 /// A line on standard error. One that cannot be written is lost: the exit code says how the command ended.
