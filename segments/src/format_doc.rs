@@ -63,6 +63,20 @@ impl FormatDoc {
         }
     }
 
+    /// Compares the bytes of a structure with its table, `offset | size | type | field | ...`: each field has this value where the table
+    /// has its offset, or ends the bytes where that is no number.
+    #[track_caller]
+    pub fn check_fields(&self, heading: &str, bytes: &[u8], fields: &[(&str, &[u8])]) {
+        let rows = self.table(heading, "offset");
+        for (field, value) in fields {
+            let row = rows.iter().find(|row| row[3] == *field);
+            let row = row.unwrap_or_else(|| panic!("{heading}: no field `{field}`"));
+            let at = row[0].parse().unwrap_or_else(|_| bytes.len() - value.len());
+            assert_eq!(row[1], value.len().to_string(), "{heading}: size of {field}");
+            assert_eq!(bytes[at..][..value.len()], **value, "{heading}: {field}");
+        }
+    }
+
     /// Compares the table of a format's versions with those of the code: the number, and what it brought.
     #[track_caller]
     pub fn check_versions(&self, heading: &str, expected: &[(u32, &str)]) {

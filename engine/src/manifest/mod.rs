@@ -538,17 +538,14 @@ mod tests {
         let bytes = Manifest { generation: 9, pruned_before: 20, ..Manifest::new(config) }.encode();
         DOC.check_example("```hex manifest", &bytes);
         let rows = DOC.table(section, "offset");
-        let state = |field: &str, value: &[u8]| {
-            let row = rows.iter().find(|row| row[3] == field).unwrap();
-            let at = row[0].parse().unwrap_or_else(|_| bytes.len() - SUM_LEN);
-            assert_eq!(row[1], value.len().to_string(), "{field}");
-            assert_eq!(bytes[at..][..value.len()], *value, "{field}");
-        };
-        state("magic", &MAGIC);
-        state("format version", &VERSION.to_le_bytes());
-        state("reserved", &[0; 4]);
-        state("body length", &((bytes.len() - HEAD_LEN - SUM_LEN) as u64).to_le_bytes());
-        state("checksum", &crc64(&bytes[..bytes.len() - SUM_LEN]).to_le_bytes());
+        let fields: [(&str, &[u8]); 5] = [
+            ("magic", &MAGIC),
+            ("format version", &VERSION.to_le_bytes()),
+            ("reserved", &[0; 4]),
+            ("body length", &((bytes.len() - HEAD_LEN - SUM_LEN) as u64).to_le_bytes()),
+            ("checksum", &crc64(&bytes[..bytes.len() - SUM_LEN]).to_le_bytes()),
+        ];
+        DOC.check_fields(section, &bytes, &fields);
         assert_eq!(rows[4][0], HEAD_LEN.to_string(), "{}", rows[4][3]);
         assert!(rows[1][4].starts_with(&format!("{VERSION};")), "the version that is written");
         let magic = MAGIC.map(|byte| format!("{byte:02X}")).join(" ");

@@ -206,18 +206,14 @@ mod tests {
         let bytes = manifest.encode();
         DOC.check_example("```hex manifest", &bytes);
         DOC.check_versions("### Versions", &[(VERSION, "the first")]);
-        let rows = DOC.table("## A generation: `m/<archive>/<generation>`", "offset");
-        let state = |field: &str, value: &[u8]| {
-            let row = rows.iter().find(|row| row[3] == field).unwrap();
-            let at = row[0].parse().unwrap_or_else(|_| bytes.len() - SUM_LEN);
-            assert_eq!(row[1], value.len().to_string(), "{field}");
-            assert_eq!(bytes[at..][..value.len()], *value, "{field}");
-        };
-        state("magic", &MAGIC);
-        state("format version", &VERSION.to_le_bytes());
-        state("reserved", &[0; 4]);
-        state("body length", &((bytes.len() - HEAD_LEN - SUM_LEN) as u64).to_le_bytes());
-        state("checksum", &crc64(&bytes[..bytes.len() - SUM_LEN]).to_le_bytes());
+        let fields: [(&str, &[u8]); 5] = [
+            ("magic", &MAGIC),
+            ("format version", &VERSION.to_le_bytes()),
+            ("reserved", &[0; 4]),
+            ("body length", &((bytes.len() - HEAD_LEN - SUM_LEN) as u64).to_le_bytes()),
+            ("checksum", &crc64(&bytes[..bytes.len() - SUM_LEN]).to_le_bytes()),
+        ];
+        DOC.check_fields("## A generation: `m/<archive>/<generation>`", &bytes, &fields);
         let body = DOC.table("### Body of a generation", "field");
         let fields: Vec<&str> = body.iter().map(|row| row[0]).collect();
         assert_eq!(
