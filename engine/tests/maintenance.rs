@@ -105,6 +105,28 @@ fn a_prune_that_cannot_open_a_segment_gives_no_history_up() {
     assert_eq!(archive.reader().range(), Some((0, 39)));
 }
 
+#[test]
+fn a_prune_does_not_need_what_it_does_not_read() {
+    let disk = SimStorage::new();
+    let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+    let archive = create(&storage, options(4), emit_only());
+    for height in 0..40 {
+        commit(&archive, height, &[("a", Some(height))]).unwrap();
+        archive.emit().unwrap();
+    }
+    archive.close().unwrap();
+    let kvs = disk.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "kv"));
+    let above = kvs.map(|(path, _)| path).filter(|path| path.to_str().unwrap().contains("/kv."));
+    let last = above.max_by_key(|path| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.split(['.', '-']).nth(1).unwrap().parse::<u64>().unwrap()
+    });
+    disk.truncate(&last.unwrap(), 100);
+    let archive = Archive::open_on(Arc::clone(&storage), PATH, emit_only()).unwrap();
+    archive.prune(8, &()).unwrap();
+    assert_eq!(archive.reader().range(), Some((8, 39)));
+}
+
 fn roots(reader: &Reader) -> u64 {
     reader.segments().iter().filter(|segment| segment.domain == "_roots").map(|segment| segment.entries).sum()
 }

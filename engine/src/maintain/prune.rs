@@ -41,12 +41,19 @@ pub(crate) fn prune(
 ) -> Result<(), Error> {
     let work = FileWork::begin(writer);
     let _reserve = writer.shared.directory.draw_on_reserve()?;
-    // What cannot be opened cannot be pruned: better known before history is given up.
-    writer.read_state().segments.iter().flatten().try_for_each(|segment| segment.kv.check())?;
+    check_readable(writer, before)?;
     let Some(kept) = move_floor(writer, before)? else { return Ok(()) };
     smallest_first(writer, kept)
         .into_iter()
         .try_for_each(|domain| prune_domain(writer, &work, domain, kept, listener))
+}
+
+/// Opens every segment that reaches below a height: what cannot be opened cannot be pruned, which is better known before history is
+/// given up.
+fn check_readable(writer: &Writer, before: BlockNumber) -> Result<(), Error> {
+    let version = writer.read_state();
+    let mut segments = version.segments.iter().flatten().filter(|segment| segment.blocks.0 <= before);
+    segments.try_for_each(|segment| segment.kv.check())
 }
 
 /// Makes the newest block at or below `before` the lowest that is answered, and drops the segments of roots below it.
