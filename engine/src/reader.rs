@@ -465,7 +465,8 @@ impl Reader {
     ///
     /// # Errors
     /// [`Error::InsideArchive`]; [`Error::Exists`]; [`Error::Missing`] for a file that the archive should have, [`Error::File`] for a `.kv`
-    /// that is not the one that the manifest names. Pages are not read: [`verify`](crate::verify) does that. What was copied by then stays, marked as incomplete: opening it is [`Error::Unfinished`].
+    /// that is not the one that the manifest names. Pages are not read: [`verify`](crate::verify) does that. What was copied by then stays,
+    /// marked as incomplete: opening it is [`Error::Unfinished`].
     ///
     /// # Durability
     /// When this returns the copy survives a power loss.

@@ -71,7 +71,8 @@ impl Cache {
     }
 }
 
-/// One bit for each page of a file.
+/// One bit for each page of a file: what is here. Unlike those of `PageChecks` bits go again, and one that is seen says that another thread's
+/// bytes are there.
 struct PageSet(Box<[AtomicU64]>);
 
 impl PageSet {
