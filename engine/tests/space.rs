@@ -4,6 +4,7 @@
 
 mod watch;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -112,6 +113,46 @@ impl Watch for FullDisk {
             (false, true) => Some(100 << 10),
             (false, false) => Some(u64::MAX),
         }
+    }
+}
+
+/// There is room for so many files of segments, and for one more with each that is removed, as with each file of the log.
+#[derive(Default)]
+struct RoomForFiles {
+    room: Mutex<u64>,
+    files: Mutex<HashSet<PathBuf>>,
+}
+
+impl Watch for RoomForFiles {
+    fn before(&self, operation: Operation, path: &Path) -> Result<(), Error> {
+        let (mut room, mut files) = (self.room.lock().unwrap(), self.files.lock().unwrap());
+        match operation {
+            Operation::Create if is(path, "kv") => {
+                *room = room.checked_sub(1).ok_or_else(|| no_space(operation, path))?;
+                files.insert(path.to_owned());
+            }
+            Operation::Create if is(path, "wal") => drop(files.insert(path.to_owned())),
+            Operation::Remove if files.remove(path) => *room += 1,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn steps_that_do_not_fit_all_at_once_are_emitted_in_parts() {
+    // The smallest is one step: the roots and two domains.
+    for room in [100, 5, 4, 3] {
+        let disk = Watched::new(SimStorage::new(), RoomForFiles::default());
+        let storage: Arc<dyn Storage> = disk.clone();
+        let options = Options::new().domain("a").domain("b").blocks_per_step(4).reorg_window(0);
+        let archive = Archive::create_on(Arc::clone(&storage), PATH, options, open_options()).unwrap();
+        let roots: Vec<Root> = (0..BLOCKS).map(|height| commit(&archive, height).unwrap()).collect();
+        assert_eq!(archive.reader().stats().segments, 0, "no room yet");
+        *disk.watch.room.lock().unwrap() = room;
+        archive.emit().unwrap();
+        assert_eq!(archive.reader().stats().steps_in_memory, 0, "with room for {room}");
+        assert_sound(&storage, archive, 0, &roots);
     }
 }
 

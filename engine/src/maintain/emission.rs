@@ -11,7 +11,7 @@ use icecore_segments::step::{Step, StepRange};
 use icecore_segments::{Entry, Value};
 
 use crate::domain::DomainId;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::maintain::new_segment::options_of_new;
 use crate::memtable::key_order::sort_by_key_bytes;
 use crate::memtable::key_table::KeyNumber;
@@ -34,12 +34,14 @@ struct Batch {
 /// Small steps go together, so that what a manifest and its syncs cost is shared: up to this many bytes of keys and values.
 const BATCH_BYTES_MAX: u64 = 16 << 20;
 
-/// Where the segments of an emission may reach: the steps that are in none and are ready.
+/// Where the segments of an emission may reach: the steps that are in none and are ready, and so many bytes of keys and values where
+/// it is more than one step.
 #[derive(Clone, Copy)]
 struct Reach {
     emitted_to: Step,
     boundary: Step,
     span_max: u64,
+    bytes_max: u64,
 }
 
 /// The batches that the next manifest publishes: all of a run of small steps, or one large step. `ready` is not empty.
@@ -50,7 +52,7 @@ fn batches(ready: &[Arc<StepMemtable>], reach: Reach) -> Vec<Batch> {
         let emitted_to = batches.last().map_or(reach.emitted_to, |batch| batch.steps.to());
         let batch = widest(&ready[at..], Reach { emitted_to, ..reach });
         bytes += batch.tables.iter().map(|table| table.bytes()).sum::<u64>();
-        if bytes > BATCH_BYTES_MAX && !batches.is_empty() {
+        if bytes > reach.bytes_max && !batches.is_empty() {
             break;
         }
         at += batch.tables.len();
@@ -70,7 +72,7 @@ fn widest(ready: &[Arc<StepMemtable>], reach: Reach) -> Batch {
         let Some(steps) = StepRange::new(from, Step(from.0.saturating_add(span))) else { break };
         let tables: Vec<_> = ready.iter().take_while(|table| steps.contains(table.step())).cloned().collect();
         let bytes = tables.iter().map(|table| table.bytes()).sum::<u64>();
-        if from < reach.emitted_to || steps.to() > reach.boundary || bytes > BATCH_BYTES_MAX {
+        if from < reach.emitted_to || steps.to() > reach.boundary || bytes > reach.bytes_max {
             break;
         }
         if tables.len() > batch.tables.len() {
@@ -95,6 +97,7 @@ fn emit_all(writer: &Writer, listener: &dyn ProgressListener) -> Result<(), Erro
     let config = &writer.shared.directory.config;
     let Some(head) = writer.read_state().head else { return Ok(()) };
     let boundary = config.step_len.emission_boundary(head, config.reorg_window);
+    let mut bytes_max = BATCH_BYTES_MAX;
     loop {
         let version = writer.read_state();
         let ready = version.tables.partition_point(|table| table.step() < boundary);
@@ -106,8 +109,16 @@ fn emit_all(writer: &Writer, listener: &dyn ProgressListener) -> Result<(), Erro
             writer.lock_unpoisoned()?.tree()?;
         }
         let (emitted_to, span_max) = (writer.lock().manifest().emitted_to, writer.options.merge_span_max);
-        let reach = Reach { emitted_to, boundary, span_max };
-        emit(writer, &batches(&version.tables[..ready], reach), listener)?;
+        let reach = Reach { emitted_to, boundary, span_max, bytes_max };
+        let batches = batches(&version.tables[..ready], reach);
+        let steps = || batches.iter().flat_map(|batch| &batch.tables);
+        match emit(writer, &batches, listener) {
+            // The log of what is emitted is freed by the manifest, so that a part may fit where all of it does not.
+            Err(error) if error.kind() == ErrorKind::NoSpace && steps().count() > 1 => {
+                bytes_max = steps().map(|table| table.bytes()).sum::<u64>().min(bytes_max) / 2;
+            }
+            emitted => emitted?,
+        }
     }
 }
 
