@@ -32,6 +32,9 @@ pub(crate) struct HotArgs {
     /// A trial run: every tree 256 times smaller, under the names of the full run. No figure of it counts.
     #[arg(long)]
     small: bool,
+    /// Measure only what more threads give, this many times: the lowest of the runs counts.
+    #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(1..))]
+    threads: Option<u32>,
     /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
@@ -50,6 +53,8 @@ struct Bench {
 struct HotConditions {
     /// Whether the trees were smaller than the names say: then no figure counts.
     trial: bool,
+    /// How often what more threads give was measured.
+    runs_with_threads: u32,
     machine: Conditions,
     hash_backend: String,
     options: String,
@@ -81,13 +86,18 @@ pub(crate) fn run(args: &HotArgs) -> Result<(), Box<dyn Error>> {
     bench.figures.add("64-byte hashes", roofs.hashes);
     bench.figures.add("random lines, addresses known ahead", roofs.lines);
     bench.figures.add("random lines, each address from the line before", roofs.chained);
-    for size in &updates::SIZES {
-        updates::measure(&mut bench, size);
+    if let Some(runs) = args.threads {
+        scaling::measure(&mut bench, runs);
+    } else {
+        for size in &updates::SIZES {
+            updates::measure(&mut bench, size);
+        }
+        scaling::measure(&mut bench, 1);
+        proofs::measure(&mut bench);
     }
-    scaling::measure(&mut bench);
-    proofs::measure(&mut bench);
     let conditions = HotConditions {
         trial: args.small,
+        runs_with_threads: args.threads.unwrap_or(1),
         machine: Conditions::of(Path::new(".")),
         hash_backend: format!("{:?}", options.hash_backend.resolve()),
         options: format!("{options:?}"),
