@@ -1,11 +1,10 @@
 //! What every command that reaches object storage takes.
 
-use std::env;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use icecore::Reader;
-use icecore::remote::{Accessors, Bucket, BucketOptions, RemoteOptions};
+use icecore::remote::{Accessors, Bucket, BucketOptions, RemoteOptions, default_cache};
 
 use crate::exit::Failure;
 use crate::notes::detail;
@@ -119,11 +118,4 @@ impl ReadArgs {
         }
         Ok(Reader::open_remote(&self.bucket.open(url)?, &options)?)
     }
-}
-
-/// The folder for caches of the user, or that for temporary files where there is no user.
-fn default_cache() -> PathBuf {
-    let of_user = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let folder = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|folder| folder.is_absolute());
-    folder.or_else(of_user).unwrap_or_else(env::temp_dir).join("icecore")
 }

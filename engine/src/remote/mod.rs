@@ -45,7 +45,7 @@ pub use bucket::Bucket;
 pub use cache::RemoteCost;
 pub use connect::BucketOptions;
 pub use garbage::{GcOptions, GcReport, RemoteArchive, gc, list};
-pub use open::RemoteOptions;
+pub use open::{RemoteOptions, default_cache};
 pub use pull::{Accessors, PullOptions, PullReport, pull};
 pub use push::{PushOptions, PushReport, push};
 pub use verify::{BucketReport, verify};

@@ -4,6 +4,7 @@
 //! everything else a [`CachedFile`] brings. So a reader of a bucket is a reader like any other.
 
 use std::collections::HashMap;
+use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ pub struct RemoteOptions {
 const FETCH_MAX: u64 = 4 << 20;
 
 impl RemoteOptions {
-    /// Keeps what was read in a folder on disk, which processes may share and which may go when nobody reads.
+    /// Keeps what was read in a folder on disk, such as [`default_cache`]. Processes may share it; it may go when nobody reads.
     pub fn new(cache: impl Into<PathBuf>) -> Self {
         Self {
             cache: cache.into(),
@@ -82,6 +83,14 @@ impl RemoteOptions {
         let reason = "a power of two from 4 KiB to 4 MiB".to_owned();
         Err(Error::Options { field: "fetch", reason })
     }
+}
+
+/// Where what was read of buckets is kept unless another folder is chosen: `icecore` in the folder for caches of the user, or in that
+/// for temporary files where there is no user.
+pub fn default_cache() -> PathBuf {
+    let of_user = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let folder = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|folder| folder.is_absolute());
+    folder.or_else(of_user).unwrap_or_else(env::temp_dir).join("icecore")
 }
 
 /// What a reader of a bucket has besides what every reader has.
