@@ -1,0 +1,189 @@
+"""Every read, compared with a model of what the archive should hold."""
+
+import json
+import subprocess
+
+import pytest
+
+import icecore
+from conftest import COMMAND, SAMPLE, State, changes, command, ingest
+
+HEIGHTS = [1, 2, 31, 32, 33, 150, 256, 283, 284, 299, 300]
+
+
+def test_lookups_agree_with_the_model(mixed):
+    place, state = mixed
+    with icecore.open(place) as archive:
+        keys = [*state.versions, b"", b"key/", b"never written", b"\xff" * 1024]
+        for at in HEIGHTS:
+            expected = [state.get(key, at) for key in keys]
+            assert [archive.get("kv", key, at=at) for key in keys] == expected
+            assert archive.multi_get("kv", keys, at=at) == expected
+            assert list(archive.multi_get_rows("kv", keys, at)) == list(zip(keys, expected))
+        assert [archive.get("kv", key) for key in keys] == [state.get(key, state.head) for key in keys]
+
+
+def test_histories_agree_with_the_model(mixed):
+    place, state = mixed
+    archive = icecore.open(place)
+    for key in [*list(state.versions)[::9], b"never written"]:
+        assert list(archive.history("kv", key)) == state.history(key, state.head)
+        for at in HEIGHTS:
+            assert list(archive.history("kv", key, at=at)) == state.history(key, at)
+
+
+def test_scans_agree_with_the_model(mixed):
+    place, state = mixed
+    archive = icecore.open(place)
+    for at in HEIGHTS:
+        rows = state.scan(at)
+        assert list(archive.scan("kv", at=at)) == rows
+        assert list(archive.scan("kv", at=at, reverse=True)) == rows[::-1]
+        assert list(archive.scan("kv", at=at, limit=5)) == rows[:5]
+        assert list(archive.scan("kv", at=at, limit=0)) == []
+        low, high = b"key/2/", b"key/4/3"
+        assert list(archive.scan("kv", at=at, prefix=low)) == [row for row in rows if row[0].startswith(low)]
+        between = [row for row in rows if low <= row[0] < high]
+        assert list(archive.scan("kv", at=at, start=low, end=high)) == between
+        assert list(archive.scan("kv", at=at, start=high, end=low)) == []
+        after = between[len(between) // 2][0]
+        assert list(archive.scan("kv", at=at, after=after, end=high)) == [row for row in between if after < row[0]]
+        before = [row for row in between if row[0] < after][::-1]
+        assert list(archive.scan("kv", at=at, start=low, after=after, reverse=True)) == before
+
+
+def test_domains_have_their_own_keys(tmp_path):
+    lines = [
+        {"block": 5, "domain": "balance", "key": "0x" + "ab" * 20, "value": "0x05"},
+        {"block": 5, "domain": "owner", "key": "house", "value": "alice"},
+    ]
+    place = ingest(tmp_path / "a.ice", lines, "--domain", "balance:20,owner")
+    archive = icecore.open(str(place))
+    assert archive.domains == {"balance": 20, "owner": None}
+    assert archive.range == (5, 5)
+    assert archive.get("balance", b"\xab" * 20) == b"\x05"
+    assert archive.get("owner", b"house") == b"alice"
+    for key in [b"", b"\xab" * 19, b"\xab" * 21]:
+        for read in [archive.get, archive.history, archive.prove]:
+            with pytest.raises(icecore.MisuseError, match="20 bytes"):
+                read("balance", key)
+        with pytest.raises(icecore.MisuseError, match="20 bytes"):
+            archive.multi_get("balance", [b"\xab" * 20, key])
+    for name in ["kv", "", "\0", "_roots", "owner/..", "\ud83d\ude00" * 99]:
+        with pytest.raises((icecore.UnknownDomainError, UnicodeEncodeError)):
+            archive.scan(name)
+
+
+def test_roots_are_those_of_the_command(mixed):
+    place, _ = mixed
+    archive = icecore.open(place)
+    for at in HEIGHTS:
+        assert "0x" + archive.root(at=at).hex() == command("root", place, "--at", at).strip()
+    assert archive.root() == archive.root(at=300)
+
+
+def test_a_proof_holds_for_what_it_proves_and_nothing_else(mixed, tmp_path):
+    place, state = mixed
+    archive = icecore.open(place)
+    present = next(key for key, value, _ in state.scan(200))
+    for key in [present, b"never written"]:
+        proof = archive.prove("kv", key, at=200)
+        value, root = state.get(key, 200), archive.root(at=200)
+        assert (proof.domain, proof.key, proof.value, proof.block, proof.root) == ("kv", key, value, 200, root)
+        proof.verify(root)
+        for given in [proof, proof.ics23, bytearray(proof.ics23), memoryview(proof.ics23)]:
+            icecore.verify(given, "0x" + root.hex(), "kv", key, value)
+        wrong = [
+            (root, "kv", key, b"another value"),
+            (root, "kv", b"another key", value),
+            (root, "another", key, value),
+            (archive.root(at=199), "kv", key, value),
+        ]
+        for claim in wrong:
+            with pytest.raises(icecore.ProofError):
+                icecore.verify(proof, *claim)
+        with pytest.raises(icecore.ProofError):
+            icecore.verify(proof, root, "kv", key, None if value else b"a value")
+        for at in range(0, len(proof.ics23), 7):
+            damaged = bytearray(proof.ics23)
+            damaged[at] ^= 1
+            with pytest.raises(icecore.ProofError):
+                icecore.verify(damaged, root, "kv", key, value)
+        (tmp_path / "proof.json").write_text(proof.to_json())
+        assert "verified" in command("verify-proof", tmp_path / "proof.json", "--root", "0x" + root.hex())
+        printed = command("prove", place, "0x" + key.hex(), "--at", 200)
+        assert icecore.Proof.from_json(printed) == proof
+        assert json.loads(printed) == json.loads(proof.to_json())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "null", "[]", "{}", '{"domain":1}', "[" * 100_000, b"\xff", '{"domain":"kv","key":"0xzz","value":null}'],
+    ids=range(8),
+)
+def test_what_is_no_proof_is_refused(text):
+    with pytest.raises(icecore.ProofError):
+        icecore.Proof.from_json(text)
+
+
+def test_refresh_shows_new_blocks_and_tables_stay(tmp_path):
+    place = ingest(tmp_path / "a.ice", SAMPLE[:2])
+    archive = icecore.open(place)
+    before = archive.scan("kv")
+    assert archive.refresh() is False and archive.range == (1, 1)
+    ingest(place, SAMPLE[2:])
+    assert archive.get("kv", b"alice") == b"100", "as of the last refresh"
+    assert archive.refresh() is True and archive.range == (1, 3)
+    assert archive.refresh() is False
+    assert archive.get("kv", b"alice") == b"80"
+    assert list(before) == [(b"alice", b"100", 1), (b"bob", b"7", 1)]
+    assert list(archive.scan("kv")) == [(b"alice", b"80", 2), (b"carol", b"20", 2)]
+
+
+def test_an_archive_without_blocks(tmp_path):
+    command("create", tmp_path / "a.ice", "--domain", "kv")
+    archive = icecore.open(tmp_path / "a.ice")
+    assert archive.range is None
+    for read in [archive.root, lambda: archive.get("kv", b"a"), lambda: archive.scan("kv")]:
+        with pytest.raises(icecore.OutOfRangeError, match="no block"):
+            read()
+
+
+def test_a_pruned_height_says_what_can_be_read(tmp_path):
+    place = ingest(tmp_path / "a.ice", changes(300), "--blocks-per-step", 16, "--reorg-window", 8)
+    command("prune", place, "--before", 200)
+    archive = icecore.open(place)
+    first, head = archive.range
+    assert (first, head) == (200, 300)
+    state = State(changes(300))
+    assert list(archive.scan("kv", at=first)) == state.scan(first)
+    with pytest.raises(icecore.OutOfRangeError, match="block 199 is out of range: the archive has blocks 200 to 300"):
+        archive.get("kv", b"a", at=first - 1)
+    with pytest.raises(LookupError):
+        archive.root(at=head + 1)
+
+
+def test_a_bucket_reads_like_the_directory(mixed, tmp_path):
+    place, state = mixed
+    url = (tmp_path / "bucket").as_uri()
+    if subprocess.run([COMMAND, "push", "--help"], capture_output=True).returncode != 0:
+        pytest.skip("this command was built without object storage")
+    command("push", place, url)
+    with icecore.open(url, cache=tmp_path / "cache", cache_size=1 << 30, fetch=4096, warm="bt") as archive:
+        _, head = archive.range
+        opening = archive.remote_cost()
+        assert opening["requests"] > 0 and set(opening) == {"requests", "retries", "bytes", "waits"}
+        table = archive.scan("kv", at=100)
+        assert archive.remote_cost() == opening, "a table reads nothing before it is asked for"
+        assert list(table) == state.scan(100)
+        assert archive.remote_cost()["requests"] > opening["requests"]
+        keys = list(state.versions)
+        assert archive.multi_get("kv", keys, at=head) == [state.get(key, head) for key in keys]
+        assert archive.root(at=head) == icecore.open(place).root(at=head)
+        assert archive.refresh() is False
+    with pytest.raises(icecore.NotFoundError):
+        icecore.open(url, cache=tmp_path / "cache", archive="another")
+    with pytest.raises(icecore.NotFoundError):
+        icecore.open(url, cache=tmp_path / "cache", generation=99)
+    with pytest.raises(icecore.MisuseError, match="fetch"):
+        icecore.open(url, cache=tmp_path / "cache", fetch=1)
