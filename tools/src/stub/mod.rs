@@ -224,3 +224,30 @@ impl Drop for Stub {
         let _ = TcpStream::connect(self.address);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn requests_wait_at_the_same_time() {
+        let stub = Stub::start().unwrap();
+        let latency = Duration::from_millis(300);
+        stub.set_latency(latency);
+        let begun = Instant::now();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut stream = TcpStream::connect(stub.address).unwrap();
+                    stream.write_all(b"GET /bucket/key HTTP/1.1\r\n\r\n").unwrap();
+                    stream.read_exact(&mut [0; 12]).unwrap();
+                });
+            }
+        });
+        assert!((latency..3 * latency).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        assert_eq!(stub.requests().get, 4);
+    }
+}

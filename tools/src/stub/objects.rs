@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::dates;
@@ -11,7 +12,8 @@ const PAGE: usize = 1000;
 
 #[derive(Clone, Debug)]
 pub(super) struct Object {
-    pub(super) bytes: Vec<u8>,
+    /// Shared: a request for a range must not cost a copy of the whole.
+    pub(super) bytes: Arc<Vec<u8>>,
     pub(super) written: SystemTime,
 }
 
@@ -25,7 +27,7 @@ pub(crate) struct Objects {
 
 impl Objects {
     pub(super) fn all(&self) -> BTreeMap<String, Vec<u8>> {
-        self.by_name.iter().map(|(name, object)| (name.clone(), object.bytes.clone())).collect()
+        self.by_name.iter().map(|(name, object)| (name.clone(), object.bytes.to_vec())).collect()
     }
 
     pub(super) fn get(&self, name: &str) -> Option<Object> {
@@ -33,7 +35,7 @@ impl Objects {
     }
 
     pub(super) fn put(&mut self, name: &str, bytes: Vec<u8>) {
-        self.by_name.insert(name.to_owned(), Object { bytes, written: SystemTime::now() });
+        self.by_name.insert(name.to_owned(), Object { bytes: bytes.into(), written: SystemTime::now() });
     }
 
     pub(super) fn remove(&mut self, name: &str) {
@@ -64,7 +66,7 @@ impl Objects {
     /// `false`: there is no such upload.
     pub(super) fn complete_upload(&mut self, id: &str, name: &str) -> bool {
         let Some(parts) = self.uploads.remove(id) else { return false };
-        self.put(name, parts.into_values().flatten().collect());
+        self.put(name, parts.into_values().collect::<Vec<_>>().concat());
         true
     }
 

@@ -20,7 +20,9 @@ pub(super) fn connection(stream: &TcpStream, state: &State) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     while let Some(request) = Request::read(&mut reader)? {
         let fault = count(&request, state);
-        thread::sleep(*locked(&state.latency));
+        // A copy: other requests wait at the same time.
+        let latency = *locked(&state.latency);
+        thread::sleep(latency);
         if !answer(stream, &request, fault, state)? {
             return stream.shutdown(Shutdown::Both);
         }
