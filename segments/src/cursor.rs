@@ -64,7 +64,12 @@ impl<'s, D: FileBytes> Cursor<'s, D> {
         Some(Entry { key, block, value })
     }
 
-    /// The same, taken apart.
+    /// The page of the entry that the cursor stands on.
+    pub fn page(&self) -> Option<u64> {
+        (self.place == Place::At).then_some(self.page)
+    }
+
+    /// The entry that the cursor stands on, taken apart.
     #[inline]
     pub(crate) fn parts(&self) -> Option<Parts<'_, 's>> {
         if self.place != Place::At {

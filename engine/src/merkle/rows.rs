@@ -270,11 +270,14 @@ impl<'v> Rows<'v> {
 
     /// Asks for the pages of all ranges before the first is waited for.
     fn plan(&self, scans: &[Scan]) -> Result<(), Error> {
-        for segment in self.version.domain(self.nodes).iter().filter(|segment| segment.blocks.0 <= self.at) {
+        let all = || self.version.domain(self.nodes).iter().filter(|segment| segment.blocks.0 <= self.at);
+        for segment in all() {
             for (first, last) in scans.iter().filter_map(Scan::ends) {
                 fetch_index(segment, first);
                 fetch_index(segment, last);
             }
+        }
+        for segment in all() {
             for (first, last) in scans.iter().filter_map(Scan::ends) {
                 fetch_pages(segment, first, last)?;
             }

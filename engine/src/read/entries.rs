@@ -8,6 +8,7 @@ use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
 use crate::error::Error;
+use crate::read::ahead::{WINDOW_MAX, WINDOW_MIN};
 use crate::read::read_state::ReadState;
 use crate::read::scan::MergeScan;
 use crate::read::scan_range::Scan;
@@ -51,6 +52,8 @@ pub struct Entries {
     left: u64,
     chunk: vec::IntoIter<Entry>,
     chunk_len: usize,
+    /// Pages of each segment elsewhere that are requested at once for the next chunk.
+    window: u64,
     /// Comes after the chunk.
     error: Option<Error>,
 }
@@ -59,7 +62,7 @@ impl Entries {
     pub(crate) fn new(version: Arc<ReadState>, domain: DomainId, scan: &Scan, at: BlockNumber) -> Self {
         let left = scan.limit.unwrap_or(u64::MAX);
         let (rest, chunk, error) = (Some(scan.clone()), Vec::new().into_iter(), None);
-        Self { version, domain, at, rest, left, chunk, chunk_len: CHUNK_LENS.0, error }
+        Self { version, domain, at, rest, left, chunk, chunk_len: CHUNK_LENS.0, window: WINDOW_MIN, error }
     }
 
     /// Reads the next chunk of what `rest` has, and leaves in `rest` what is after it.
@@ -75,6 +78,7 @@ impl Entries {
             }
             Err(error) => self.error = Some(error),
         }
+        self.window = (2 * self.window).min(WINDOW_MAX);
         self.chunk_len = (2 * self.chunk_len).min(CHUNK_LENS.1);
         chunk
     }
@@ -83,7 +87,7 @@ impl Entries {
     fn fill_chunk(&self, rest: &Scan, chunk: &mut Vec<Entry>) -> Result<bool, Error> {
         let len_max = self.left.min(self.chunk_len as u64);
         let mut bytes = 0;
-        let mut scan = MergeScan::new(&self.version, self.domain, rest, self.at)?;
+        let mut scan = MergeScan::with_window(&self.version, self.domain, rest, self.at, self.window)?;
         while (chunk.len() as u64) < len_max && bytes < CHUNK_BYTES_MAX {
             match scan.next_version()? {
                 Some((key, (block, Some(value)))) => {

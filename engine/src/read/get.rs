@@ -5,8 +5,9 @@
 //! the `.kv`. A segment without the key costs its filter page.
 //!
 //! Nobody waits twice where waiting once will do: the filters of several segments are prefetched together, from the disk when this
-//! process never read their pages and from memory otherwise; so are filter and leaf of a segment that is alone. Where its filter said
-//! *maybe* to the key before, the leaf is searched, and the page prefetched, before the filter is looked at.
+//! process never read their pages and from memory otherwise; so is the leaf of each where its filter has to come from the disk, and that of a
+//! segment that is alone. Where its filter said *maybe* to the key before, the leaf is searched, and the page prefetched, before the filter
+//! is looked at.
 //!
 //! An accessor only speeds a lookup up. Where one is missing or damaged the answer comes from the `.kv` alone, by a binary
 //! search of its pages, and the statistics say so. A `.kv` that is missing or damaged fails the lookups that need it.
@@ -97,8 +98,9 @@ fn find_in_group<'v>(
     let mut answers = [None; GROUP];
     for (answer, segment) in answers.iter_mut().zip(group.iter().map_while(|segment| *segment)) {
         *answer = segment.usual_shard(probe).map(|shard| shard.may_contain(probe));
-        if answer.is_none() {
-            segment.request_filter(probe.hash());
+        // Where the filter has to come first, so has the leaf: they are waited for together, whichever segment has the key.
+        if answer.is_none() && segment.request_filter(probe.hash()) {
+            segment.request_leaf(key, at);
         }
     }
     for (answer, segment) in answers.into_iter().zip(group.iter().map_while(|segment| *segment)) {
@@ -207,7 +209,7 @@ impl LiveSegment {
 
     /// Asks for the leaf of a key. `None` where that has to come from the disk, or cannot.
     #[inline]
-    fn request_leaf(&self, key: &[u8], at: BlockNumber) -> Option<LeafNumber> {
+    pub(crate) fn request_leaf(&self, key: &[u8], at: BlockNumber) -> Option<LeafNumber> {
         let index = self.bt.get().ok()?.view();
         let leaf = index.leaf(key, at);
         if !index.is_read(leaf) {
@@ -221,7 +223,7 @@ impl LiveSegment {
     /// Asks for what a probe of the filter touches first, and says whether it has to come from the disk. A filter that cannot be opened is
     /// met again, and reported, when it is probed.
     #[cold]
-    fn request_filter(&self, hash: FilterHash) -> bool {
+    pub(crate) fn request_filter(&self, hash: FilterHash) -> bool {
         let Ok(filter) = self.kvei.get().map(OpenFile::view) else { return false };
         let hint = filter.prefetch_hint(hash);
         let comes_from_disk = matches!(hint, PrefetchHint::Page(_));
@@ -277,7 +279,7 @@ impl LiveSegment {
     }
 
     /// Probes the filter. Without a sound one every key may be there.
-    fn probe_filter(&self, hash: FilterHash) -> Result<bool, Error> {
+    pub(crate) fn probe_filter(&self, hash: FilterHash) -> Result<bool, Error> {
         let answer =
             self.kvei.get().and_then(|file| file.view().may_contain(hash).map_err(|e| file.error(e)));
         match answer {

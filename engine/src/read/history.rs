@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use icecore_index::FilterHash;
 use icecore_segments::bytes::key_head;
+use icecore_segments::span::PageSpan;
 use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
@@ -18,6 +19,9 @@ use crate::stats::Tally;
 
 /// Versions of a segment that are read at a time.
 const CHUNK_LEN: usize = 256;
+
+/// Segments that are planned at a time, where they are elsewhere.
+const PLANNED: usize = 16;
 
 /// One version of a key: a block and what it wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +54,8 @@ pub struct History {
     memory_is_read: bool,
     /// Segments that were not read to their end, oldest first.
     segments: usize,
+    /// Of these so many were not planned.
+    planned: usize,
     chunk: VecDeque<Found>,
 }
 
@@ -63,7 +69,28 @@ impl History {
     ) -> Self {
         let segments = version.domain(domain).len();
         let (key, chunk) = (key.to_vec(), VecDeque::new());
-        Self { shared, version, domain, key, at, memory_is_read: false, segments, chunk }
+        Self { shared, version, domain, key, at, memory_is_read: false, segments, planned: segments, chunk }
+    }
+
+    /// Requests what the next segments will be asked for, where they are elsewhere: filters and leaves together, then pages together.
+    fn plan(&mut self, hash: FilterHash, at: BlockNumber) -> Result<(), Error> {
+        self.planned = self.segments.saturating_sub(PLANNED);
+        let next = self.version.domain(self.domain)[self.planned..self.segments].iter();
+        let spans = |segment: &&Arc<LiveSegment>| {
+            segment.is_elsewhere() && segment.blocks.0 <= at && segment.spans_key(key_head(&self.key))
+        };
+        let next: Vec<&Arc<LiveSegment>> = next.filter(spans).collect();
+        for segment in &next {
+            segment.request_filter(hash);
+            segment.request_leaf(&self.key, at);
+        }
+        for segment in &next {
+            if segment.probe_filter(hash)? {
+                let (span, kv) = (segment.locate(&self.key, at)?, segment.kv.get()?.view());
+                kv.data().will_need(kv.file_range(PageSpan::page(span.first)));
+            }
+        }
+        Ok(())
     }
 
     /// Reads on until there is a version to give; none is left where there is none then.
@@ -72,8 +99,12 @@ impl History {
             self.memory_is_read = true;
             self.chunk = self.version.history_in_memory(self.domain, &self.key, at)?.into();
         }
-        let (tally, hash) = (self.shared.counters.mine(), FilterHash::of(&self.key));
+        let hash = FilterHash::of(&self.key);
         while self.chunk.is_empty() && self.segments > 0 {
+            if self.segments == self.planned {
+                self.plan(hash, at)?;
+            }
+            let tally = self.shared.counters.mine();
             let segment = &self.version.domain(self.domain)[self.segments - 1];
             if segment.blocks.0 <= at
                 && segment.spans_key(key_head(&self.key))

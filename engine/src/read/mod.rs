@@ -4,6 +4,7 @@
 //! leaves the values out.
 //! [`resident`] has accessors read at opening. [`follow`] brings the state of another process's archive up to date.
 
+pub(crate) mod ahead;
 pub(crate) mod change_blocks;
 pub(crate) mod entries;
 pub(crate) mod follow;

@@ -6,6 +6,7 @@
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use icecore_segments::error::{Corruption, Part, Reason};
 use icecore_segments::step::BlockNumber;
@@ -15,6 +16,7 @@ use crate::domain::DomainId;
 use crate::error::Error;
 use crate::memtable::step_memtable::StepMemtable;
 use crate::memtable::{Direction, Found};
+use crate::read::ahead::{Ahead, WINDOW_MIN};
 use crate::read::read_state::ReadState;
 use crate::read::scan_range::Scan;
 use crate::segment::live::{KvFile, LiveSegment};
@@ -50,13 +52,30 @@ impl<'v> MergeScan<'v> {
         scan: &Scan,
         at: BlockNumber,
     ) -> Result<Self, Error> {
+        Self::with_window(version, domain, scan, at, WINDOW_MIN)
+    }
+
+    /// The same where so many pages of each segment will surely be read.
+    pub(crate) fn with_window(
+        version: &'v ReadState,
+        domain: DomainId,
+        scan: &Scan,
+        at: BlockNumber,
+        window: u64,
+    ) -> Result<Self, Error> {
         let (lower, upper) = scan.bounds();
         let range = Range { domain, lower, upper, at, direction: scan.direction };
-        let mut sources = Vec::new();
-        for segment in version.domain(domain).iter().filter(|segment| segment.blocks.0 <= at) {
-            if range.touches(segment) {
-                sources.push(Source::segment(segment, range.clone())?);
-            }
+        let of_domain = version.domain(domain).iter().map(Arc::as_ref);
+        let segments: Vec<&LiveSegment> =
+            of_domain.filter(|segment| segment.blocks.0 <= at && range.touches(segment)).collect();
+        segments.iter().for_each(|segment| range.request_leaves(segment));
+        let mut aheads = Vec::with_capacity(segments.len());
+        for segment in &segments {
+            aheads.push(range.plan(segment, window)?);
+        }
+        let mut sources = Vec::with_capacity(segments.len());
+        for (segment, ahead) in segments.into_iter().zip(aheads) {
+            sources.push(Source::segment(segment, range.clone(), ahead)?);
         }
         sources.extend(version.memory_up_to(at)?.iter().map(|table| Source::table(table, range.clone())));
         for source in &mut sources {
@@ -137,6 +156,35 @@ impl Range {
             .map_or(true, |summary| !self.is_below(&summary.last_key) && !self.is_above(&summary.first_key))
     }
 
+    /// Requests what [`Range::plan`] reads of an index that is elsewhere, to be waited for together with others.
+    fn request_leaves(&self, segment: &LiveSegment) {
+        if segment.is_elsewhere() {
+            if let Bound::Included(key) | Bound::Excluded(key) = &self.lower {
+                segment.request_leaf(key, BlockNumber::MAX);
+            }
+            if let Bound::Included(key) | Bound::Excluded(key) = &self.upper {
+                segment.request_leaf(key, 0);
+            }
+        }
+    }
+
+    /// Requests the first pages of a segment that is elsewhere.
+    fn plan(&self, segment: &LiveSegment, window: u64) -> Result<Option<Ahead>, Error> {
+        if !segment.is_elsewhere() {
+            return Ok(None);
+        }
+        let last_page = segment.summary()?.pages.saturating_sub(1);
+        let first = match &self.lower {
+            Bound::Included(key) | Bound::Excluded(key) => segment.locate(key, BlockNumber::MAX)?.first,
+            Bound::Unbounded => 0,
+        };
+        let last = match &self.upper {
+            Bound::Included(key) | Bound::Excluded(key) => segment.locate(key, 0)?.last.min(last_page),
+            Bound::Unbounded => last_page,
+        };
+        Ahead::begin(segment, (first, last), self.direction, window).map(Some)
+    }
+
     /// Whether `key` is before the range.
     fn is_below(&self, key: &[u8]) -> bool {
         match &self.lower {
@@ -173,9 +221,9 @@ impl<'v> Source<'v> {
         Self { range, current: None, place: Place::Table { table, chunk: VecDeque::new(), done: false } }
     }
 
-    fn segment(segment: &'v LiveSegment, range: Range) -> Result<Self, Error> {
+    fn segment(segment: &'v LiveSegment, range: Range, ahead: Option<Ahead>) -> Result<Self, Error> {
         let kv = segment.kv.get()?;
-        let mut walk = Walk { segment, kv, cursor: kv.view().cursor() };
+        let mut walk = Walk { segment, kv, cursor: kv.view().cursor(), ahead };
         match range.direction {
             Direction::Forward => walk.start_forward(&range.lower)?,
             Direction::Backward => walk.start_backward(&range)?,
@@ -225,6 +273,8 @@ struct Walk<'v> {
     segment: &'v LiveSegment,
     kv: &'v KvFile,
     cursor: Cursor<'v, Mapping>,
+    /// Where the segment is elsewhere.
+    ahead: Option<Ahead>,
 }
 
 impl Walk<'_> {
@@ -365,7 +415,18 @@ impl Walk<'_> {
     }
 
     fn step(&mut self) -> Result<(), Error> {
-        self.cursor.next().map(drop).map_err(|e| self.kv.error(e))
+        self.cursor.next().map_err(|e| self.kv.error(e))?;
+        self.look_ahead();
+        Ok(())
+    }
+
+    #[inline]
+    fn look_ahead(&mut self) {
+        if let Some(ahead) = &mut self.ahead
+            && let Some(page) = self.cursor.page()
+        {
+            ahead.reach(self.kv.view(), page);
+        }
     }
 
     /// One entry back; from after the last entry, to the last.
@@ -374,6 +435,8 @@ impl Walk<'_> {
             Some(_) => self.cursor.prev().map(drop),
             None => self.cursor.seek_last().map(drop),
         };
-        moved.map_err(|e| self.kv.error(e))
+        moved.map_err(|e| self.kv.error(e))?;
+        self.look_ahead();
+        Ok(())
     }
 }

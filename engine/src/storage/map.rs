@@ -126,6 +126,19 @@ impl Mapping {
         pages.filter(|page| !origin.has_page(*page)).try_for_each(|page| origin.bring_page(page))
     }
 
+    /// Whether pages that are not here come over a network: then those that will be needed are worth planning.
+    #[inline]
+    #[cfg_attr(
+        not(feature = "object-store"),
+        expect(clippy::unused_self, reason = "without the feature all is here")
+    )]
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        #[cfg(feature = "object-store")]
+        return self.origin.is_some();
+        #[cfg(not(feature = "object-store"))]
+        false
+    }
+
     fn of(source: Source) -> Self {
         Self {
             source,

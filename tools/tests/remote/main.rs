@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod in_place;
+mod planned;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
