@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`lookup`] | what does a lookup in one segment touch and take, stage by stage, cold and warm |
 //! | [`build`] | how long does it take to build a segment and its accessors, and how large are they |
+//! | `bucket` (with the feature `remote`) | what does this store take for a ranged GET, or for many |
 //! | [`baseline`] | what does this disk, or this memory, take for one random read |
 //! | [`evict`] | is this file really out of memory |
 //! | [`histogram`] | how are the measured values distributed |
@@ -13,6 +14,8 @@
 //! | [`system`] | what else does the system count for this process |
 
 pub mod baseline;
+#[cfg(feature = "remote")]
+pub mod bucket;
 pub mod build;
 pub mod cpu;
 pub mod evict;

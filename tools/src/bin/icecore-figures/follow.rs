@@ -117,6 +117,15 @@ pub(crate) fn run(args: &FollowArgs) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// The figures of a writer that syncs each block, for another subcommand.
+#[cfg(feature = "remote")]
+pub(crate) fn synced_blocks(dir: &Path, figures: &mut Figures) -> Result<(), Box<dyn Error>> {
+    let args = FollowArgs { blocks: 480, changes: 300, dir: None, json: false };
+    follow(&args, dir, Sync::Block, &mut |what: &str, measured| {
+        figures.add(&format!("block, {what}"), measured);
+    })
+}
+
 /// Time and bytes of calls of one kind.
 #[derive(Default)]
 struct Calls {

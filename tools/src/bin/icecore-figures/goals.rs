@@ -363,6 +363,81 @@ pub(crate) const INGEST: &[Goal] = &[
     ("ingest, nothing emitted: memory a change", "B", Free),
 ];
 
+/// The figures of `remote`; those of refreshing are of [`FOLLOW`].
+pub(crate) const REMOTE: &[Goal] = &[
+    ("bucket, one segment, accessors resident, 64K: GETs a cold hit", "GETs", AtMost(1.02)),
+    ("bucket, one segment, accessors resident, 64K: waits a cold hit", "waits", AtMost(ONE)),
+    ("bucket, one segment, accessors resident, 64K: bytes a cold hit", "kB", AtMost(66.0)),
+    (
+        "bucket, one segment, accessors resident, 64K: p50 / one raw ranged GET, 20 ms injected",
+        "x",
+        AtMost(1.10),
+    ),
+    ("bucket, one segment, nothing resident, 64K: GETs a cold hit", "GETs", AtMost(3.0)),
+    ("bucket, one segment, nothing resident, 64K: waits a cold hit", "waits", AtMost(2.004)),
+    ("bucket, one segment, nothing resident, 64K: bytes a cold hit", "kB", Free),
+    (
+        "bucket, one segment, nothing resident, 64K: p50 / one raw ranged GET, 20 ms injected",
+        "x",
+        AtMost(2.2),
+    ),
+    ("bucket, one segment, accessors resident, 4K: GETs a cold hit", "GETs", AtMost(1.02)),
+    ("bucket, one segment, accessors resident, 4K: waits a cold hit", "waits", AtMost(ONE)),
+    ("bucket, one segment, accessors resident, 4K: bytes a cold hit", "kB", AtMost(4.2)),
+    ("bucket, one segment, nothing resident, 4K: GETs a cold hit", "GETs", AtMost(3.0)),
+    ("bucket, one segment, nothing resident, 4K: waits a cold hit", "waits", AtMost(2.004)),
+    ("bucket, one segment, nothing resident, 4K: bytes a cold hit", "kB", Free),
+    ("bucket, one segment, accessors resident, 64K: GETs an unknown key", "GETs", AtMost(0.01)),
+    ("bucket, several segments, accessors resident, 64K: GETs a cold hit", "GETs", AtMost(1.02)),
+    ("bucket, several segments, accessors resident, 64K: waits a cold hit", "waits", AtMost(ONE)),
+    ("bucket, several segments, accessors resident, 64K: bytes a cold hit", "kB", AtMost(66.0)),
+    (
+        "bucket, several segments, accessors resident, 64K: p50 / one raw ranged GET, 20 ms injected",
+        "x",
+        AtMost(1.10),
+    ),
+    ("bucket, several segments, nothing resident, 64K: GETs a cold hit", "GETs", AtMost(3.0)),
+    ("bucket, several segments, nothing resident, 64K: waits a cold hit", "waits", AtMost(2.004)),
+    ("bucket, several segments, nothing resident, 64K: bytes a cold hit", "kB", Free),
+    (
+        "bucket, several segments, nothing resident, 64K: p50 / one raw ranged GET, 20 ms injected",
+        "x",
+        AtMost(2.2),
+    ),
+    ("bucket, several segments, accessors resident, 4K: GETs a cold hit", "GETs", AtMost(1.02)),
+    ("bucket, several segments, accessors resident, 4K: waits a cold hit", "waits", AtMost(ONE)),
+    ("bucket, several segments, accessors resident, 4K: bytes a cold hit", "kB", AtMost(4.2)),
+    ("bucket, several segments, nothing resident, 4K: GETs a cold hit", "GETs", AtMost(3.0)),
+    ("bucket, several segments, nothing resident, 4K: waits a cold hit", "waits", AtMost(2.004)),
+    ("bucket, several segments, nothing resident, 4K: bytes a cold hit", "kB", Free),
+    ("bucket, several segments, accessors resident, 64K: GETs an unknown key", "GETs", AtMost(0.01)),
+    ("bucket, multi_get of 1000 keys, 20 ms injected: GETs", "GETs", AtMost(1000.0)),
+    (
+        "bucket, multi_get of 1000 keys, 20 ms injected: rate / as many raw GETs at depth 32",
+        "x",
+        AtLeast(0.8),
+    ),
+    ("bucket, multi_get of 1000 keys, nothing injected: GETs", "GETs", AtMost(1000.0)),
+    (
+        "bucket, multi_get of 1000 keys, nothing injected: rate / as many raw GETs at depth 32",
+        "x",
+        AtLeast(0.8),
+    ),
+    ("bucket, a hit in the cache after a restart: GETs", "GETs", AtMost(0.0)),
+    ("bucket, a hit in the cache after a restart: p50", "us", Free),
+    ("bucket, a hit in the cache after a restart: p50 / one 4 KiB touch", "x", AtMost(1.15)),
+    ("bucket, raw GETs into synced files: rate", "MB/s", Free),
+    ("bucket, pull, checked and synced: rate", "MB/s", Free),
+    ("bucket, pull, checked and synced: rate / raw GETs", "x", AtLeast(0.8)),
+    ("bucket, push: rate", "MB/s", Free),
+    ("bucket, push: rate / raw GETs", "x", AtLeast(0.8)),
+    ("bucket, push of nothing new: requests", "requests", AtMost(3.0)),
+    ("bucket, opening unmerged segments: segments", "segments", Free),
+    ("bucket, opening unmerged segments: requests", "requests", AtMost(3.0)),
+    ("bucket, opening unmerged segments: bytes", "kB", AtMost(200.0)),
+    ("bucket, opening unmerged segments: time, 20 ms injected", "ms", Free),
+];
+
 /// All figures, in the order in which they are told. Another subcommand chains its table here.
 fn all() -> impl Iterator<Item = &'static Goal> {
     FILES
@@ -374,6 +449,7 @@ fn all() -> impl Iterator<Item = &'static Goal> {
         .chain(FOLLOW)
         .chain(GET)
         .chain(INGEST)
+        .chain(REMOTE)
 }
 
 /// The figure of that name.

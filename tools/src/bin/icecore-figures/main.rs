@@ -10,6 +10,8 @@ mod ingest;
 mod instructions;
 mod many;
 mod plot;
+#[cfg(feature = "remote")]
+mod remote;
 mod report;
 mod scale;
 mod snapshots;
@@ -56,6 +58,9 @@ enum Command {
     Get(get::GetArgs),
     /// The figures of an ingest through the crate: processor time and memory of a change.
     Ingest(ingest::IngestArgs),
+    /// The figures of an archive in a bucket: requests, bytes and waits, and times beside requests without any of our code.
+    #[cfg(feature = "remote")]
+    Remote(remote::RemoteArgs),
     /// Plots of the reports of runs, as SVG.
     Plot(plot::PlotArgs),
     /// Work whose memory is measured, in a process of its own.
@@ -74,6 +79,8 @@ fn main() -> ExitCode {
         Command::Follow(args) => follow::run(&args),
         Command::Get(args) => get::run(&args),
         Command::Ingest(args) => ingest::run(&args),
+        #[cfg(feature = "remote")]
+        Command::Remote(args) => remote::run(&args),
         Command::Plot(args) => plot::run(&args),
         Command::Child(args) => child::run(&args),
     };
