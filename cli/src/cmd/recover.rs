@@ -51,7 +51,9 @@ fn print(out: &mut Out, drop: &LogDrop, is_plan: bool) -> Outcome {
     };
     out.line(format_args!("damage: {}", drop.damage))?;
     match drop.dropped {
-        Some((first, last)) => out.line(format_args!("blocks {first} to {last} {dropped}"))?,
+        Some((first, last)) => {
+            out.line(format_args!("blocks {first} to {last} {dropped}, and what the damage itself held"))?;
+        }
         None => out.line(format_args!("what follows the damage is unreadable; its blocks {dropped}"))?,
     }
     if drop.files.is_empty() {

@@ -38,8 +38,8 @@ fn about_tail(tail: &LogTailReport) -> String {
     if tail.sound < tail.len {
         let torn = tail.len - tail.sound;
         return format!(
-            "{path} ends in {} of a record that was not written whole, from offset {} on; no acknowledged block is in \
-             them, and the next writer cuts them off",
+            "{path} ends in {} of a record that is not whole, from offset {} on; the log does not say that they were \
+             synced: a block committed just before a power loss may have been in them. The next writer cuts them off",
             plural(torn, "byte"),
             tail.sound
         );

@@ -69,7 +69,7 @@ pub struct VerifyReport {
 pub struct LogTailReport {
     /// The last log file.
     pub path: PathBuf,
-    /// Where its sound records end, in bytes. What follows was never acknowledged as durable; the next writer cuts it off.
+    /// Where its sound records end, in bytes. What follows is not known to be durable; the next writer cuts it off.
     pub sound: u64,
     /// Bytes of sound records not yet marked as synced: a power loss can take them.
     pub unmarked: u64,

@@ -51,7 +51,7 @@ struct Args {
     #[arg(long)]
     misses: bool,
     /// How many threads read an archive at once, where all of it is in memory.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
     /// Of an archive, only this domain.
     #[arg(long)]
