@@ -75,6 +75,7 @@ def test_duckdb(mixed):
             joined = "select count(*) from state a join state b on a.key = b.key"
             assert connection.sql(joined).fetchall() == [(len(expected),)], "two streams of one table"
     history = archive.history("kv", b"key/1/1")
+    assert history.columns == ["block", "value"]
     assert duckdb.sql("from history order by block desc").fetchall() == state.history(b"key/1/1", 300)
 
 
