@@ -41,10 +41,8 @@ def test_polars(mixed):
 
 
 def test_pandas(mixed):
-    pd = pytest.importorskip("pandas")
+    pd = pytest.importorskip("pandas", minversion="3")
     pytest.importorskip("pyarrow")
-    if not hasattr(pd.DataFrame, "from_arrow"):
-        pytest.skip("this pandas does not take Arrow streams")
     place, state = mixed
     archive = icecore.open(place)
     for at in HEIGHTS:
@@ -58,7 +56,8 @@ def test_pandas(mixed):
 
 
 def test_duckdb(mixed):
-    duckdb = pytest.importorskip("duckdb")
+    # DuckDB 1.4 takes one stream of what is registered and reads it once.
+    duckdb = pytest.importorskip("duckdb", minversion="1.5")
     place, state = mixed
     archive = icecore.open(place)
     with duckdb.connect() as connection:

@@ -20,8 +20,8 @@ README = Path(__file__).parents[1] / "README.md"
 
 
 def test_the_examples_of_readme_run(tmp_path, monkeypatch, capsys):
-    for name in ["duckdb", "pandas", "polars", "pyarrow"]:
-        pytest.importorskip(name)
+    for name, version in {"duckdb": "1", "pandas": "3", "polars": "1", "pyarrow": "14"}.items():
+        pytest.importorskip(name, minversion=version)
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
     names = {}
