@@ -204,7 +204,7 @@ impl Failure {
 }
 
 const MEND: &str = "restore a damaged .kv, log or MANIFEST from a checkpoint or another copy; `icecore reindex DIR --rebuild` \
-                    builds .bt and .kvei files again; without a copy of the log, `icecore recover DIR --dry-run` says what \
+                    builds .bt, .kvei and .kvbi files again; without a copy of the log, `icecore recover DIR --dry-run` says what \
                     giving it up would cost";
 
 const OUT_OF_RANGE: &str = "ask for a height that the archive holds, or leave --at out for the newest";
@@ -241,7 +241,7 @@ fn remedy(error: &Error) -> &'static str {
         _ => match error.kind() {
             ErrorKind::Corrupt => {
                 "restore this file from a checkpoint or another copy; `icecore verify DIR` lists every damage, and \
-                 `icecore reindex DIR --rebuild` builds .bt and .kvei files again"
+                 `icecore reindex DIR --rebuild` builds .bt, .kvei and .kvbi files again"
             }
             ErrorKind::Unsupported => "the archive was made by a newer icecore: use that one",
             ErrorKind::NoSpace => {

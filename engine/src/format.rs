@@ -6,7 +6,7 @@ use icecore_segments::frame::Kind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FormatVersion {
-    /// The format: `kv`, `bt`, `kvei`, `manifest` or `log`.
+    /// The format: `kv`, `bt`, `kvei`, `kvbi`, `manifest` or `log`.
     pub format: &'static str,
     /// The version number in the file.
     pub version: u32,
@@ -26,6 +26,7 @@ pub const HISTORY: &[FormatVersion] = &[
     version("bt", 1, "the first"),
     version("bt", 2, "groups of pivots in a leaf, with a directory"),
     version("kvei", 1, "the first"),
+    version("kvbi", 1, "the first"),
     version("manifest", 1, "the first; no snapshot period, there are no snapshots"),
     version("manifest", 2, "the snapshot period"),
     version(
@@ -34,15 +35,16 @@ pub const HISTORY: &[FormatVersion] = &[
         "the length of a domain's keys; the digest beside each root; how far the last log file had been synced",
     ),
     version("manifest", 4, "the identity"),
+    version("manifest", 5, "block indexes"),
     version("log", 1, "the first; a block has neither number, fingerprints nor checksum before its changes"),
     version("log", 2, "fingerprints, and a checksum of what stands before the changes"),
     version("log", 3, "the identity in the header"),
 ];
 
 /// The file formats with the versions that this build writes.
-pub fn versions() -> [(&'static str, u32); 5] {
-    let [kv, bt, kvei] = Kind::ALL.map(|kind| (kind.extension(), u32::from(kind.version())));
-    [kv, bt, kvei, ("manifest", crate::manifest::VERSION), ("log", u32::from(crate::wal::VERSION))]
+pub fn versions() -> [(&'static str, u32); 6] {
+    let [kv, bt, kvei, kvbi] = Kind::ALL.map(|kind| (kind.extension(), u32::from(kind.version())));
+    [kv, bt, kvei, kvbi, ("manifest", crate::manifest::VERSION), ("log", u32::from(crate::wal::VERSION))]
 }
 
 /// The document, for the tests that compare it with the code.
@@ -95,6 +97,7 @@ mod tests {
             segment("storage", 0, Kind::Segment),
             segment("storage", 0, Kind::PivotIndex),
             segment("storage", 0, Kind::ExistenceFilter),
+            segment("storage", 0, Kind::BlockIndex),
             segment("storage", 1, Kind::PivotIndex),
             Path::new("DIR/storage.0-64.kv.part").to_owned(),
             segment(crate::domain::ROOTS_NAME, 0, Kind::Segment),

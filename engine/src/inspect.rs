@@ -7,11 +7,11 @@ use std::io;
 use std::num::NonZeroU64;
 use std::path::Path;
 
-pub use icecore_index::{FilterSummary, PivotSummary};
+pub use icecore_index::{BlockIndexSummary, FilterSummary, PivotSummary};
 pub use icecore_segments::SegmentSummary;
 pub use icecore_segments::checksum::Checksum;
 
-use icecore_index::{ExistenceFilter, PivotIndex};
+use icecore_index::{BlockIndex, ExistenceFilter, PivotIndex};
 use icecore_segments::Segment;
 use icecore_segments::bytes::{u32_at, u64_at};
 use icecore_segments::frame::{self, FileSummary, Frame, Header, Kind};
@@ -45,6 +45,13 @@ pub enum FileInfo {
         of: Described,
         /// Its counts and sizes.
         summary: FilterSummary,
+    },
+    /// A `.kvbi`.
+    BlockIndex {
+        /// The segment that it belongs to.
+        of: Described,
+        /// Its counts and sizes.
+        summary: BlockIndexSummary,
     },
     /// A manifest.
     Manifest(ManifestInfo),
@@ -110,6 +117,9 @@ fn of_kind(data: &Mapping) -> Result<FileInfo, icecore_segments::Error> {
         }
         Kind::ExistenceFilter => {
             FileInfo::ExistenceFilter { of: of(), summary: *ExistenceFilter::open(data, parent)?.summary() }
+        }
+        Kind::BlockIndex => {
+            FileInfo::BlockIndex { of: of(), summary: *BlockIndex::open(data, parent)?.summary() }
         }
     })
 }
@@ -180,7 +190,8 @@ impl ManifestInfo {
             let FileSummary { len, content } = segment.file(kind).summary;
             NamedFile { name: segment.file_name(&manifest.config, kind), len, content }
         };
-        let of_segment = |segment| Kind::ALL.map(|kind| named(segment, kind));
+        let of_segment =
+            |segment: &SegmentRecord| segment.kinds().map(|kind| named(segment, kind)).collect::<Vec<_>>();
         Ok(Self {
             version: u32_at(bytes, 8).unwrap_or(0),
             len: bytes.len() as u64,

@@ -160,6 +160,7 @@ mod options;
 mod progress;
 mod read;
 mod reader;
+mod reader_changes;
 #[cfg(feature = "object-store")]
 mod reader_remote;
 #[cfg(feature = "object-store")]
@@ -194,6 +195,7 @@ pub use merkle::leaves::{ProofCost, ProofSource};
 pub use options::{DensityRule, Durability, LogDamage, Maintenance, OpenOptions, Options, ReadOptions};
 pub use progress::ProgressListener;
 pub use read::change_blocks::ChangeBlocks;
+pub use read::changes::{Changes, StateChange};
 pub use read::entries::{Entries, Entry};
 pub use read::history::{Change, History};
 pub use read::resident::default_resident_budget;

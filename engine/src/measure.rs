@@ -61,7 +61,7 @@ pub struct LoneSegment {
 impl LoneSegment {
     /// The names of `.kv`, `.bt` and `.kvei` of a segment that has not been reindexed.
     pub fn file_names(domain: &str, steps: StepRange) -> [String; 3] {
-        Kind::ALL.map(|kind| layout::segment_file(domain, steps, 0, kind))
+        Kind::LOOKUP.map(|kind| layout::segment_file(domain, steps, 0, kind))
     }
 
     /// Writes the entries that `feed` pushes, in the order of a segment, as three synced files. `keys_max` is an upper bound of their
@@ -152,7 +152,7 @@ impl LoneSegment {
 
     /// The paths of `.kv`, `.bt` and `.kvei`.
     pub fn files(&self) -> [PathBuf; 3] {
-        Kind::ALL.map(|kind| self.record.path(&self.directory, kind))
+        Kind::LOOKUP.map(|kind| self.record.path(&self.directory, kind))
     }
 
     /// The density of the pivot index.
@@ -187,7 +187,8 @@ impl LoneSegment {
         let segment = Segment::open(mapping).map_err(|source| Error::File { path, source })?;
         let kv = FileRecord { revision: 0, summary: segment.summary().file };
         let (m, filter_bits) = (Density::MEDIUM, FILTER_BITS);
-        let record = SegmentRecord { domain: DOMAIN, steps, kv, bt: kv, kvei: kv, m, filter_bits };
+        let record =
+            SegmentRecord { domain: DOMAIN, steps, kv, bt: kv, kvei: kv, kvbi: None, m, filter_bits };
         Ok(Self { directory, record })
     }
 }

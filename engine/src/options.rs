@@ -255,6 +255,11 @@ impl Config {
         self.declared().get(id.index().checked_sub(1)?)
     }
 
+    /// Whether segments of a domain have a block index: nobody asks for the changes of the archive's own.
+    pub(crate) fn has_block_index(&self, id: DomainId) -> bool {
+        self.declared_domain(id).is_some()
+    }
+
     /// The number of a declared domain.
     ///
     /// # Errors

@@ -12,7 +12,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use icecore_hot::Root;
-use icecore_segments::frame::Kind;
 use icecore_segments::step::BlockNumber;
 
 use crate::domain::{Domain, DomainId};
@@ -351,15 +350,17 @@ impl Reader {
             stats.segments += 1;
             let record = &segment.record;
             if Some(record.domain) == nodes {
-                stats.node_bytes += Kind::ALL.iter().map(|kind| record.file(*kind).summary.len).sum::<u64>();
+                stats.node_bytes += record.bytes();
             } else if record.domain != DomainId::ROOTS {
                 stats.entries += segment.summary().map_or(0, |summary| summary.entries);
             }
             stats.problems.extend(segment.problems().filter(is_damage).map(|problem| problem.line));
             stats.degraded_reads += segment.bt.failures() + segment.kvei.failures();
+            stats.degraded_reads += segment.kvbi.as_ref().map_or(0, |kvbi| kvbi.failures());
             stats.kv_bytes += record.kv.summary.len;
             stats.bt_bytes += record.bt.summary.len;
             stats.kvei_bytes += record.kvei.summary.len;
+            stats.kvbi_bytes += record.kvbi.map_or(0, |kvbi| kvbi.summary.len);
             stats.resident_bytes += segment.resident_bytes();
         }
         (stats.steps_in_memory, stats.memory_bytes) = match &version.log {

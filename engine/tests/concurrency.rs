@@ -231,8 +231,9 @@ fn readers_see_one_block_whatever_the_writer_does() {
 
 /// The names in a directory that are not among the archive's live files.
 fn leftovers(dir: &Path, archive: &Archive) -> Vec<String> {
+    let segments = archive.reader().segments().into_iter();
     let live: Vec<String> =
-        archive.reader().segments().into_iter().flat_map(|segment| segment.files).collect();
+        segments.flat_map(|segment| segment.files.into_iter().chain(segment.block_index)).collect();
     let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names
         .filter(|name| {

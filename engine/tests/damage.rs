@@ -49,7 +49,7 @@ impl Sample {
             .filter(|(path, _)| !path.ends_with("LOCK") && !path.ends_with("RESERVE"))
             .collect();
         let sample = Self { disk, oracle, files };
-        for (kind, least) in [("kv", 6), ("bt", 6), ("kvei", 6), ("wal", 2)] {
+        for (kind, least) in [("kv", 6), ("bt", 6), ("kvei", 6), ("kvbi", 4), ("wal", 2)] {
             assert!(sample.of_kind(kind).len() >= least, "{kind}");
         }
         sample
@@ -100,8 +100,9 @@ fn expect_named_or_degraded(sample: &Sample, disk: &SimStorage, damaged: &[&Path
         Err(error) => expect_named(&error, damaged, what),
         Ok(is_whole) => {
             assert!(is_whole, "{what}: blocks are gone");
-            let is_accessor =
-                |path: &&Path| path.extension().is_some_and(|kind| kind == "bt" || kind == "kvei");
+            let is_accessor = |path: &&Path| {
+                path.extension().is_some_and(|kind| kind == "bt" || kind == "kvei" || kind == "kvbi")
+            };
             let reader = Reader::open_on(storage(disk), PATH).unwrap();
             if !damaged.iter().all(is_accessor) {
                 // The few heights that were read did not need it; all of them do.
@@ -265,7 +266,7 @@ fn a_file_cut_short_is_named() {
 #[test]
 fn a_longer_file_is_named() {
     let sample = Sample::new();
-    for kind in ["kv", "bt", "kvei"] {
+    for kind in ["kv", "bt", "kvei", "kvbi"] {
         let files = sample.of_kind(kind);
         let (short, long) =
             (files.iter().min_by_key(|f| f.1).unwrap(), files.iter().max_by_key(|f| f.1).unwrap());
@@ -278,7 +279,7 @@ fn a_longer_file_is_named() {
 #[test]
 fn exchanged_files_are_named() {
     let sample = Sample::new();
-    for kind in ["kv", "bt", "kvei", "wal"] {
+    for kind in ["kv", "bt", "kvei", "kvbi", "wal"] {
         let files = sample.of_kind(kind);
         for (i, a) in files.iter().enumerate() {
             for b in &files[i + 1..] {
@@ -313,7 +314,7 @@ fn a_missing_file_is_named() {
 #[test]
 fn a_writer_rebuilds_what_it_cannot_open() {
     let sample = Sample::new();
-    let accessors: Vec<_> = [sample.of_kind("bt"), sample.of_kind("kvei")].concat();
+    let accessors: Vec<_> = [sample.of_kind("bt"), sample.of_kind("kvei"), sample.of_kind("kvbi")].concat();
     let harm: [fn(&SimStorage, &Path, u64); 4] = [
         |disk, path, _| disk.lose(path),
         |disk, path, len| disk.truncate(path, len / 2),
@@ -340,7 +341,7 @@ fn a_writer_rebuilds_what_it_cannot_open() {
 fn all_accessors_at_once_are_rebuilt() {
     let sample = Sample::new();
     let disk = sample.disk.kill_clone();
-    let accessors: Vec<_> = [sample.of_kind("bt"), sample.of_kind("kvei")].concat();
+    let accessors: Vec<_> = [sample.of_kind("bt"), sample.of_kind("kvei"), sample.of_kind("kvbi")].concat();
     accessors.iter().for_each(|(path, _)| disk.lose(path));
     let archive = Archive::open_on(storage(&disk), PATH, open_options()).unwrap();
     assert_eq!(archive.repairs().len(), accessors.len());
@@ -356,7 +357,7 @@ fn all_accessors_at_once_are_rebuilt() {
 #[test]
 fn a_damaged_page_of_an_accessor_is_cured_by_a_rebuild() {
     let sample = Sample::new();
-    for (path, len) in [sample.of_kind("bt"), sample.of_kind("kvei")].concat() {
+    for (path, len) in [sample.of_kind("bt"), sample.of_kind("kvei"), sample.of_kind("kvbi")].concat() {
         let disk = sample.disk.kill_clone();
         disk.corrupt(path, (len / PAGE / 2) * PAGE + 8, 0x04);
         let archive = Archive::open_on(storage(&disk), PATH, open_options()).unwrap();

@@ -60,7 +60,7 @@ fn segment_files(disk: &SimStorage) -> BTreeMap<String, Vec<u8>> {
     for (path, _) in disk.files() {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let parts: Vec<&str> = name.split('.').collect();
-        if matches!(parts.last(), Some(&("kv" | "bt" | "kvei"))) {
+        if matches!(parts.last(), Some(&("kv" | "bt" | "kvei" | "kvbi"))) {
             let name = format!("{}.{}.{}", parts[0], parts[1], parts[parts.len() - 1]);
             assert!(
                 files.insert(name, disk.bytes(&path)).is_none(),

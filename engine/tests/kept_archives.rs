@@ -93,7 +93,7 @@ fn versions(archive: &Path) -> BTreeSet<(String, u32)> {
         let (format, at, width) = match path.extension().map(|extension| extension.to_str().unwrap()) {
             None if path.ends_with("MANIFEST") => ("manifest", 8, 4),
             Some("wal") => ("log", 8, 2),
-            Some(segment @ ("kv" | "bt" | "kvei")) => (segment, 10, 2),
+            Some(segment @ ("kv" | "bt" | "kvei" | "kvbi")) => (segment, 10, 2),
             _ => return None,
         };
         let mut number = [0; 4];

@@ -6,9 +6,11 @@
 //!              one page                 top in memory, one leaf page      one page
 //! ```
 //!
-//! An accessor is derived from a `.kv`, names it by its content checksum and can always be rebuilt. Both kinds are built
+//! For who asks by block instead of key there is the [`BlockIndex`], `.kvbi`: from a block to the pages that have its entries.
+//!
+//! An accessor is derived from a `.kv`, names it by its content checksum and can always be rebuilt. All kinds are built
 //! in one pass while the segment is written ([`PivotBuilder`] takes what a segment builder offers, [`FilterBuilder`] takes hashes of
-//! keys in any order) and read over bytes wherever they are (`D: FileBytes`): this crate opens no file and
+//! keys in any order, [`BlockIndexBuilder`] the block and the page of each entry) and read over bytes wherever they are (`D: FileBytes`): this crate opens no file and
 //! knows nothing of pages of keys and values. [`density`] chooses how much an accessor may cost. The bytes are described in
 //! [`mod@format`].
 //!
@@ -40,6 +42,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod blocks;
 pub mod density;
 pub mod filter;
 mod prefetch;
@@ -53,6 +56,7 @@ pub mod format {
 mod hash;
 pub mod pivot;
 
+pub use blocks::{BlockCursor, BlockIndex, BlockIndexBuilder, BlockIndexSummary, BlockPage};
 pub use density::{Choice, Density, DensityPolicy, EncodingHint, SegmentFacts};
 pub use filter::{
     BuildParallelism, ExistenceFilter, FILTER_MEMORY_KEYS, FilterBits, FilterBuilder, FilterProbe,

@@ -5,8 +5,8 @@
 mod pages;
 
 use icecore_index::{
-    BuildParallelism, Density, Error, ExistenceFilter, FilterBits, FilterBuilder, FilterHash, MemorySpool,
-    PivotBuilder, PivotIndex,
+    BlockIndex, BlockIndexBuilder, BlockPage, BuildParallelism, Density, Error, ExistenceFilter, FilterBits,
+    FilterBuilder, FilterHash, MemorySpool, PivotBuilder, PivotIndex,
 };
 use icecore_segments::checksum::Checksum;
 use icecore_segments::span::PageSpan;
@@ -28,6 +28,33 @@ fn filter() -> (Vec<FilterHash>, Vec<u8>) {
     hashes.iter().try_for_each(|&hash| builder.push(hash)).unwrap();
     let (_, bytes) = builder.finish(Vec::new(), "storage", steps(), PARENT).unwrap();
     (hashes.into_iter().step_by(60).collect(), bytes)
+}
+
+/// Three leaves, of which the first two share a block.
+fn blocks() -> (Vec<u64>, Vec<u8>) {
+    let mut builder = BlockIndexBuilder::new(MemorySpool::default());
+    for entry in 0..9000u64 {
+        let block = if entry % 2 == 0 { 40 } else { 30 + entry % 41 };
+        builder.push(block, entry / 3).unwrap();
+    }
+    let (summary, bytes) = builder.finish(Vec::new(), "storage", steps(), PARENT, 3000).unwrap();
+    assert_eq!(summary.leaves, 3);
+    (vec![0, 30, 39, 40, 41, 70, 71], bytes)
+}
+
+/// The pages of the blocks from each of the probes on.
+fn ask_blocks(bytes: &[u8], probes: &[u64]) -> Answers<Vec<BlockPage>> {
+    let from = |index: &BlockIndex<&[u8]>, block| {
+        let (mut cursor, mut found) = (index.cursor(block), Vec::new());
+        while let Some(page) = cursor.next().ok()? {
+            found.push(page);
+        }
+        Some(found)
+    };
+    match BlockIndex::open(bytes, PARENT) {
+        Ok(index) => (probes.iter().map(|&block| from(&index, block)).collect(), index.verify()),
+        Err(error) => (vec![None; probes.len()], Err(error)),
+    }
 }
 
 /// Opens, asks everything and verifies. `Some` answers where all went well.
@@ -87,6 +114,12 @@ fn a_damaged_filter_is_noticed() {
 }
 
 #[test]
+fn a_damaged_block_index_is_noticed() {
+    let (probes, bytes) = blocks();
+    check(&bytes, &probes, ask_blocks);
+}
+
+#[test]
 fn an_accessor_of_another_segment_and_another_kind_are_named() {
     let (other, index, filter) = (Checksum([1; 32]), index().1, filter().1);
     assert!(matches!(
@@ -118,10 +151,12 @@ fn a_page_that_was_sealed_with_nonsense_panics_nowhere() {
     use icecore_segments::checksum::seal;
     use icecore_segments::frame::{Frame, Kind};
     use pages::SplitMix64;
-    let ((probes, index), (hashes, filter)) = (index(), filter());
+    let ((probes, index), (hashes, filter), (heights, blocks)) = (index(), filter(), blocks());
     let mut rng = SplitMix64(11);
     for round in 0..2000 {
-        for (bytes, kind) in [(&index, Kind::PivotIndex), (&filter, Kind::ExistenceFilter)] {
+        let files =
+            [(&index, Kind::PivotIndex), (&filter, Kind::ExistenceFilter), (&blocks, Kind::BlockIndex)];
+        for (bytes, kind) in files {
             let salt = Frame::parse(bytes, kind).unwrap().salt;
             let mut copy = bytes.clone();
             let page = &mut copy[PAGE..2 * PAGE];
@@ -132,10 +167,10 @@ fn a_page_that_was_sealed_with_nonsense_panics_nowhere() {
                 page[at] = rng.next() as u8;
             }
             seal(page, 1, salt);
-            if kind == Kind::PivotIndex {
-                let _ = ask_index(&copy, &probes[..20]);
-            } else {
-                let _ = ask_filter(&copy, &hashes[..20]);
+            match kind {
+                Kind::PivotIndex => drop(ask_index(&copy, &probes[..20])),
+                Kind::ExistenceFilter => drop(ask_filter(&copy, &hashes[..20])),
+                _ => drop(ask_blocks(&copy, &heights)),
             }
         }
     }

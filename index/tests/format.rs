@@ -5,7 +5,8 @@
 mod pages;
 
 use icecore_index::{
-    BuildParallelism, Density, FilterBits, FilterBuilder, FilterHash, MemorySpool, PivotBuilder,
+    BlockIndexBuilder, BuildParallelism, Density, FilterBits, FilterBuilder, FilterHash, MemorySpool,
+    PivotBuilder,
 };
 use icecore_segments::bytes::{u16_at, u32_at};
 use icecore_segments::format_doc::FormatDoc;
@@ -43,16 +44,28 @@ fn shard() -> Vec<u8> {
     used.to_vec()
 }
 
+fn block_leaf() -> Vec<u8> {
+    let mut builder = BlockIndexBuilder::new(MemorySpool::default());
+    let entries = [(7, 0), (9, 0), (7, 0), (8, 1), (7, 1)];
+    entries.into_iter().try_for_each(|(block, page)| builder.push(block, page)).unwrap();
+    let (_, bytes) = builder.finish(Vec::new(), "storage", steps(), PARENT, 2).unwrap();
+    let page = &bytes[PAGE..2 * PAGE];
+    let end = usize::from(u16_at(page, 18).unwrap());
+    assert!(page[end..].iter().all(|&byte| byte == 0), "zeros after the last record");
+    page[..end].to_vec()
+}
+
 #[test]
 fn the_worked_examples_are_what_the_builders_write() {
     DOC.check_example("```hex leaf", &leaf());
     DOC.check_example("```hex shard", &shard());
+    DOC.check_example("```hex block leaf", &block_leaf());
 }
 
 #[test]
 fn the_history_ends_with_the_version_that_is_written() {
     let history = DOC.table("## History", "file");
-    for kind in [Kind::PivotIndex, Kind::ExistenceFilter] {
+    for kind in [Kind::PivotIndex, Kind::ExistenceFilter, Kind::BlockIndex] {
         let file = format!("`.{kind}`");
         let newest = history.iter().rfind(|row| row[0] == file).unwrap();
         assert_eq!(newest[1], kind.version().to_string());

@@ -155,6 +155,11 @@ impl<W: Write, P: PivotSink> SegmentBuilder<W, P> {
         Ok(is_new)
     }
 
+    /// The sink of the pivots.
+    pub fn pivots(&mut self) -> &mut P {
+        &mut self.output.pivots
+    }
+
     /// Writes what is left, the tables and the footer; hands the writer and the sink back.
     ///
     /// # Errors

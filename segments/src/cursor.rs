@@ -64,7 +64,8 @@ impl<'s, D: FileBytes> Cursor<'s, D> {
         Some(Entry { key, block, value })
     }
 
-    /// The page of the entry that the cursor stands on.
+    /// The data page of the entry that the cursor stands on; `None` before the first and after the last.
+    #[inline]
     pub fn page(&self) -> Option<u64> {
         (self.place == Place::At).then_some(self.page)
     }
@@ -88,6 +89,15 @@ impl<'s, D: FileBytes> Cursor<'s, D> {
     pub fn seek_first(&mut self) -> Result<bool, Error> {
         self.place = Place::After;
         self.enter_page(0)
+    }
+
+    /// Goes to the first entry of a data page. `false`: there is no such page.
+    ///
+    /// # Cost
+    /// One page.
+    pub fn seek_page(&mut self, page: u64) -> Result<bool, Error> {
+        self.place = Place::After;
+        self.enter_page(page)
     }
 
     /// Goes to the last entry. `false`: there is none.
@@ -157,6 +167,25 @@ impl<'s, D: FileBytes> Cursor<'s, D> {
             return Ok(true);
         }
         self.next_unusual()
+    }
+
+    /// Goes to the next entry where that is in the same page. `false`: it is not, and nothing changed.
+    #[inline]
+    pub fn next_in_page(&mut self) -> Result<bool, Error> {
+        if self.place != Place::At {
+            return Ok(false);
+        }
+        let body = self.plain.unwrap_or_else(|| self.buf.body());
+        if self.walk.step(self.shape.prefix_len(), body, &mut self.key) {
+            return Ok(true);
+        }
+        self.place = Place::After;
+        let body = self.plain.unwrap_or_else(|| self.buf.body());
+        if self.walk.next(&Page::with_shape(self.shape, body), &mut self.key)? {
+            return self.arrive();
+        }
+        self.place = Place::At;
+        Ok(false)
     }
 
     /// Goes to the next entry, wherever it is and whatever it has.

@@ -121,6 +121,10 @@ spelled! {
         Shard => "shard",
         /// The table of shard boundaries of a `.kvei`.
         ShardTable => "shard-table",
+        /// A leaf of a `.kvbi`.
+        BlockLeaf => "block-leaf",
+        /// The table of the first blocks of the leaves of a `.kvbi`.
+        BlockTable => "block-table",
     }
 }
 

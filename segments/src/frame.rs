@@ -2,7 +2,7 @@
 //!
 //! The header names the file (kind, format version, domain, step range), so that it can be recognised from its first
 //! bytes; the footer holds what only the end knows (counts, checksums) and ends in the magic, so that
-//! a file that was cut cannot look finished. Used by the builders and readers of `.kv`, `.bt` and `.kvei`.
+//! a file that was cut cannot look finished. Used by the builders and readers of `.kv`, `.bt`, `.kvei` and `.kvbi`.
 //!
 #![doc = include_str!("../FORMAT.md")]
 
@@ -60,11 +60,16 @@ pub enum Kind {
     PivotIndex,
     /// `.kvei`: whether a `.kv` can have a key.
     ExistenceFilter,
+    /// `.kvbi`: which pages of a `.kv` have entries of a block.
+    BlockIndex,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Segment, Self::PivotIndex, Self::ExistenceFilter];
+    pub const ALL: [Self; 4] = [Self::Segment, Self::PivotIndex, Self::ExistenceFilter, Self::BlockIndex];
+
+    /// The kinds that a lookup reads: every segment has a file of each.
+    pub const LOOKUP: [Self; 3] = [Self::Segment, Self::PivotIndex, Self::ExistenceFilter];
 
     /// The number that stands in the file.
     pub fn code(self) -> u16 {
@@ -72,6 +77,7 @@ impl Kind {
             Self::Segment => 1,
             Self::PivotIndex => 2,
             Self::ExistenceFilter => 3,
+            Self::BlockIndex => 4,
         }
     }
 
@@ -79,7 +85,7 @@ impl Kind {
     pub fn version(self) -> u16 {
         match self {
             Self::Segment | Self::PivotIndex => 2,
-            Self::ExistenceFilter => 1,
+            Self::ExistenceFilter | Self::BlockIndex => 1,
         }
     }
 
@@ -89,6 +95,7 @@ impl Kind {
             Self::Segment => "kv",
             Self::PivotIndex => "bt",
             Self::ExistenceFilter => "kvei",
+            Self::BlockIndex => "kvbi",
         }
     }
 }

@@ -73,6 +73,7 @@ const STOREYS: &[&str] = &[
     "remote",
     "view",
     "reader",
+    "reader_changes",
     "reader_remote",
     "block",
     "archive",

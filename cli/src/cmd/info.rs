@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use icecore::StepRange;
 use icecore::format;
 use icecore::inspect::{
-    Described, FileInfo, FilterSummary, LogInfo, ManifestInfo, PivotSummary, SegmentSummary, inspect,
+    BlockIndexSummary, Described, FileInfo, FilterSummary, LogInfo, ManifestInfo, PivotSummary,
+    SegmentSummary, inspect,
 };
 use serde_json::{Map, Value, json};
 
@@ -19,7 +20,7 @@ use crate::print::{Out, bytes, count, plural, table};
 /// Print what stands in one file of an archive: header, footer, counts, checksums, ranges.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Any .kv, .bt, .kvei, .wal or MANIFEST; what it is shows in its first bytes,
+Any .kv, .bt, .kvei, .kvbi, .wal or MANIFEST; what it is shows in its first bytes,
 whatever its name. Header and footer are compared with their checksums, and so
 are all records of a .wal. Data pages are not read: `icecore verify` does that
 for an archive.
@@ -113,6 +114,7 @@ fn facts(info: &FileInfo) -> Vec<Fact> {
         FileInfo::Segment(summary) => of_segment(summary),
         FileInfo::PivotIndex { of, summary } => of_index(of, summary),
         FileInfo::ExistenceFilter { of, summary } => of_filter(of, summary),
+        FileInfo::BlockIndex { of, summary } => of_block_index(of, summary),
         FileInfo::Manifest(manifest) => of_manifest(manifest),
         FileInfo::Log(log) => of_log(log),
         _ => vec![Fact::text("kind", "a kind of file that this command does not know")],
@@ -181,6 +183,23 @@ fn of_filter(of: &Described, summary: &FilterSummary) -> Vec<Fact> {
         Fact::number("filter_bits", u64::from(summary.bits.get())),
         Fact::number("keys", summary.keys),
         Fact::number("shards", summary.shards),
+        Fact::size("resident_bytes", summary.top_bytes),
+    ]);
+    facts
+}
+
+fn of_block_index(of: &Described, summary: &BlockIndexSummary) -> Vec<Fact> {
+    let mut facts = Vec::from(kind("block index (.kvbi)", "kvbi"));
+    facts.extend([
+        Fact::size("bytes", summary.file.len),
+        Fact::text("content_checksum", summary.file.content.to_string()),
+        Fact::text("segment_checksum", of.content.to_string()),
+        Fact::text("domain", &of.domain),
+        Fact::steps(of.steps),
+        Fact::number("entries", summary.entries),
+        Fact::number("blocks", summary.blocks),
+        Fact::number("data_pages", summary.pages),
+        Fact::number("leaves", summary.leaves),
         Fact::size("resident_bytes", summary.top_bytes),
     ]);
     facts

@@ -76,8 +76,8 @@ pub(crate) fn damage_in(dir: &Path, problems: usize) -> Outcome {
 pub(crate) fn listing(segments: &[SegmentInfo]) -> String {
     table(
         [
-            "DOMAIN", ">STEPS", ">BLOCKS", ">ENTRIES", ">KEYS", ">.KV", ">.BT", ">.KVEI", "ENCODING", ">M",
-            ">BITS",
+            "DOMAIN", ">STEPS", ">BLOCKS", ">ENTRIES", ">KEYS", ">.KV", ">.BT", ">.KVEI", ">.KVBI",
+            "ENCODING", ">M", ">BITS",
         ],
         segments.iter().map(|segment| {
             [
@@ -89,6 +89,7 @@ pub(crate) fn listing(segments: &[SegmentInfo]) -> String {
                 bytes(segment.kv_bytes),
                 bytes(segment.bt_bytes),
                 bytes(segment.kvei_bytes),
+                bytes(segment.kvbi_bytes),
                 encoding_name(segment.encoding).to_owned(),
                 segment.m.to_string(),
                 segment.filter_bits.to_string(),
@@ -117,10 +118,12 @@ fn as_json(segment: &SegmentInfo) -> serde_json::Value {
         "kv_bytes": segment.kv_bytes,
         "bt_bytes": segment.bt_bytes,
         "kvei_bytes": segment.kvei_bytes,
+        "kvbi_bytes": segment.kvbi_bytes,
         "encoding": encoding_name(segment.encoding),
         "m": segment.m,
         "filter_bits": segment.filter_bits,
         "files": segment.files,
+        "block_index": segment.block_index,
         "problem": segment.problem,
     })
 }

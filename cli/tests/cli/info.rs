@@ -22,14 +22,20 @@ fn every_file_says_what_it_is() {
     let place = Place::new();
     let dir = archive(&place, 4, &forty_blocks());
     let manifest = info(&format!("{dir}/MANIFEST"));
-    assert_eq!(manifest["format_version"], 4);
+    assert_eq!(manifest["format_version"], 5);
     assert_eq!((&manifest["blocks_per_step"], &manifest["reorg_window"]), (&json!(4), &json!(0)));
     assert_eq!(manifest["density"], json!({ "rule": "policy" }));
     let listed = icecore(&["ls", &dir, "--json"]).ok().json_lines();
     let named = manifest["files"].as_array().unwrap();
-    assert_eq!(named.len(), 3 * listed.len());
+    // The segments of `_roots` have no block index.
+    let indexed = listed.iter().filter(|segment| segment["block_index"].is_string());
+    assert_eq!(named.len(), 3 * listed.len() + indexed.count());
     for segment in &listed {
-        let facts = segment["files"].as_array().unwrap().iter().map(|name| {
+        let is_indexed = segment["domain"] == "kv";
+        assert_eq!(segment["block_index"].is_string(), is_indexed);
+        let names = segment["files"].as_array().unwrap().iter();
+        let names = names.chain(is_indexed.then_some(&segment["block_index"]));
+        let facts = names.map(|name| {
             let facts = info(&format!("{dir}/{}", name.as_str().unwrap()));
             let named = named.iter().find(|file| file["name"] == *name).unwrap();
             assert_eq!(
@@ -39,7 +45,13 @@ fn every_file_says_what_it_is() {
             assert_eq!((&facts["domain"], &facts["steps"]), (&segment["domain"], &segment["steps"]));
             facts
         });
-        let [kv, bt, kvei] = facts.collect::<Vec<_>>().try_into().unwrap();
+        let mut facts = facts.collect::<Vec<_>>();
+        if is_indexed {
+            let kvbi = facts.pop().unwrap();
+            assert_eq!((&kvbi["entries"], &kvbi["data_pages"]), (&segment["entries"], &segment["pages"]));
+            assert_eq!(kvbi["segment_checksum"], facts[0]["content_checksum"]);
+        }
+        let [kv, bt, kvei] = facts.try_into().unwrap();
         for field in ["blocks", "entries", "keys", "deletions", "encoding"] {
             assert_eq!(kv[field], segment[field], "{field}");
         }

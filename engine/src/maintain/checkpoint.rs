@@ -125,8 +125,8 @@ impl Checkpoint<'_> {
     fn fill(&mut self) -> Result<CheckpointReport, Error> {
         loop {
             let (manifest, file) = Manifest::open(&**self.storage, self.source)?;
-            let total = manifest.segments.iter().flat_map(|s| Kind::ALL.map(|kind| s.file(kind).summary.len));
-            self.listener.begin("checkpoint", Some(total.sum()));
+            let total = manifest.segments.iter().map(SegmentRecord::bytes).sum();
+            self.listener.begin("checkpoint", Some(total));
             match self.take(&manifest, &*file) {
                 Ok(true) => return self.finish(&manifest),
                 Ok(false) => {}
@@ -147,7 +147,7 @@ impl Checkpoint<'_> {
         let mut fresh: Vec<&SegmentRecord> = Vec::new();
         for record in &manifest.segments {
             let mut is_fresh = false;
-            for kind in Kind::ALL {
+            for kind in record.kinds() {
                 is_fresh |=
                     self.take_file(&record.file_name(&manifest.config, kind), record.file(kind).summary)?;
             }
@@ -168,8 +168,9 @@ impl Checkpoint<'_> {
         // Names may have been given to other files while they were linked: these are the ones that were named?
         let directory = Directory::new(self.storage, self.copy, &manifest.config);
         let wrong = fresh.into_iter().filter(|record| !is_whole(&directory, record));
+        let files = wrong.flat_map(|record| record.kinds().map(move |kind| (record, kind)));
         let names: Vec<String> =
-            wrong.flat_map(|record| Kind::ALL.map(|kind| record.file_name(&manifest.config, kind))).collect();
+            files.map(|(record, kind)| record.file_name(&manifest.config, kind)).collect();
         for name in &names {
             self.forget(name)?;
         }
@@ -306,7 +307,8 @@ impl Checkpoint<'_> {
 /// Whether the files of a segment are those that its record names.
 fn is_whole(directory: &Directory, record: &SegmentRecord) -> bool {
     let segment = LiveSegment::hold(directory, record.clone(), &mut |_| {});
-    segment.kv.check().is_ok() && segment.bt.check().is_ok() && segment.kvei.check().is_ok()
+    let kvbi = segment.kvbi.as_ref().is_none_or(|kvbi| kvbi.check().is_ok());
+    kvbi && segment.kv.check().is_ok() && segment.bt.check().is_ok() && segment.kvei.check().is_ok()
 }
 
 /// A path whose parent can be named.

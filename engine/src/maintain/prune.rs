@@ -95,6 +95,7 @@ fn drop_below(
     guard.publish(edit, |manifest, next| {
         manifest.pruned_before = manifest.pruned_before.max(floor);
         next.first = next.first.max(Some(floor));
+        next.is_pruned = true;
     })
 }
 

@@ -1,4 +1,4 @@
-//! Reindex: a new pivot index, and on request a new filter, for an unchanged `.kv`, while readers go on.
+//! Reindex: a new pivot index, the block index where there is none, and on request all accessors, for an unchanged `.kv`, while readers go on.
 
 use std::sync::Arc;
 
@@ -11,13 +11,14 @@ use crate::domain::DomainId;
 use crate::error::Error;
 use crate::maintain::file_work::FileWork;
 use crate::manifest::SegmentRecord;
-use crate::options::DensityRule;
+use crate::options::{Config, DensityRule};
 use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
-use crate::segment::live::LiveFile;
+use crate::segment::block_tap::rebuild_block_index;
 use crate::segment::live::LiveSegment;
+use crate::segment::new_file::Progress;
 use crate::segment::policy;
-use crate::segment::writer::{Progress, rebuild_filter, rebuild_index};
+use crate::segment::writer::{rebuild_filter, rebuild_index};
 use crate::storage::directory::Directory;
 use crate::write::version_edit::VersionEdit;
 use crate::write::writer::Writer;
@@ -128,7 +129,7 @@ fn rebuild(writer: &Writer, job: &Job, everything: bool, progress: &mut Progress
     let old = &job.segment;
     let mut record = old.record.clone();
     let new = build(writer, job, everything, &mut record, progress).inspect_err(|_| {
-        for kind in Kind::ALL.into_iter().filter(|kind| record.file(*kind) != old.record.file(*kind)) {
+        for kind in record.kinds().filter(|kind| record.get(*kind) != old.record.get(*kind)) {
             // What cannot be removed now is garbage that the next opening removes.
             let _ = directory.storage.remove(&record.path(directory, kind));
         }
@@ -149,19 +150,23 @@ fn build(
 ) -> Result<LiveSegment, Error> {
     let directory = &writer.shared.directory;
     let old = &job.segment;
-    let (mut bt, mut kvei) = (Arc::clone(&old.bt), Arc::clone(&old.kvei));
     if everything || record.m != job.m {
         record.bt = rebuild_index(directory, record, job.m, progress)?;
         record.m = job.m;
-        bt = LiveFile::open_new(directory, record)?;
     }
     if everything || record.filter_bits != job.filter_bits {
         record.kvei =
             rebuild_filter(directory, record, job.filter_bits, writer.options.file_parallelism(), progress)?;
         record.filter_bits = job.filter_bits;
-        kvei = LiveFile::open_new(directory, record)?;
     }
-    Ok(LiveSegment::assemble(directory, record.clone(), Arc::clone(&old.kv), bt, kvei))
+    if directory.config.has_block_index(record.domain) && (everything || record.kvbi.is_none()) {
+        record.kvbi = Some(rebuild_block_index(directory, record, progress)?);
+    }
+    let mut failed = None;
+    let segment = old.hold_changed(directory, record.clone(), &mut |error| failed = Some(error));
+    failed.map_or(Ok(()), Err)?;
+    segment.open_all()?;
+    Ok(segment)
 }
 
 fn jobs_now(writer: &Writer, rule: ReindexRule, domain: Option<&str>) -> Result<Vec<Job>, Error> {
@@ -206,7 +211,7 @@ fn jobs(
     });
     let is_wanted = |job: &Job| {
         only.is_none_or(|only| only == job.segment.record.domain)
-            && (rule == ReindexRule::Rebuild || !job.matches_policy())
+            && (rule == ReindexRule::Rebuild || !job.matches_policy(&directory.config))
     };
     Ok(jobs.filter(is_wanted).collect())
 }
@@ -251,7 +256,9 @@ impl Job {
         })
     }
 
-    fn matches_policy(&self) -> bool {
-        self.segment.record.m == self.m && self.segment.record.filter_bits == self.filter_bits
+    fn matches_policy(&self, config: &Config) -> bool {
+        let record = &self.segment.record;
+        let has_block_index = record.kvbi.is_some() || !config.has_block_index(record.domain);
+        record.m == self.m && record.filter_bits == self.filter_bits && has_block_index
     }
 }

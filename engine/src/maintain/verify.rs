@@ -4,12 +4,13 @@
 //! records, accessors bound to their segment. Full: also every page checksum and content checksum, order and
 //! counts, every key found through its filter and its index, and the state at the head against its recorded root.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use icecore_index::FilterHash;
 use icecore_segments::error::{Corruption, Part, Reason};
-use icecore_segments::frame::Kind;
+use icecore_segments::frame::{Kind, PAGE_SIZE};
 use icecore_segments::{EntrySource, PageBuf};
 
 use crate::error::Error;
@@ -17,6 +18,7 @@ use crate::manifest::{Manifest, SegmentRecord};
 use crate::merkle::build::build_tree;
 use crate::progress::ProgressListener;
 use crate::read::shared::Shared;
+use crate::segment::block_tap::block_index_builder;
 use crate::segment::live::KvFile;
 use crate::segment::live::LiveSegment;
 use crate::storage::Storage;
@@ -123,8 +125,7 @@ const KV_PASSES: u64 = 3;
 
 /// What a full verification reads of a segment.
 fn bytes_to_read(record: &SegmentRecord) -> u64 {
-    let len = |kind| record.file(kind).summary.len;
-    len(Kind::Segment) * KV_PASSES + len(Kind::PivotIndex) + len(Kind::ExistenceFilter)
+    record.bytes() + record.kv.summary.len * (KV_PASSES - 1)
 }
 
 /// Reports of one segment exactly [`bytes_to_read`], whatever its files say.
@@ -152,8 +153,8 @@ fn verify_manifest(
     let mut report = VerifyReport::default();
     listener.begin("verify", Some(manifest.segments.iter().map(bytes_to_read).sum()));
     for record in &manifest.segments {
-        report.files += Kind::ALL.len() as u64;
-        report.bytes += Kind::ALL.iter().map(|kind| record.file(*kind).summary.len).sum::<u64>();
+        report.files += record.kinds().count() as u64;
+        report.bytes += record.bytes();
         let segment = LiveSegment::hold(&directory, record.clone(), &mut |_| {});
         let mut progress = Progress { listener, left: bytes_to_read(record) };
         report.problems.extend(verify_segment(&segment, &directory, mode, &mut progress));
@@ -248,7 +249,8 @@ fn verify_segment(
     progress: &mut Progress<'_>,
 ) -> Vec<Error> {
     if mode == VerifyMode::Fast {
-        let checked = [segment.kv.check(), segment.bt.check(), segment.kvei.check()];
+        let kvbi = segment.kvbi.as_ref().map_or(Ok(()), |kvbi| kvbi.check());
+        let checked = [segment.kv.check(), segment.bt.check(), segment.kvei.check(), kvbi];
         return checked.into_iter().filter_map(Result::err).collect();
     }
     let len = |kind| segment.record.file(kind).summary.len;
@@ -256,20 +258,24 @@ fn verify_segment(
     progress.advance(len(Kind::PivotIndex));
     let filter = segment.kvei.get().and_then(|kvei| kvei.view().verify().map_err(|e| kvei.error(e)));
     progress.advance(len(Kind::ExistenceFilter));
+    let blocks = segment.kvbi.as_ref().map_or(Ok(()), |kvbi| {
+        progress.advance(len(Kind::BlockIndex));
+        kvbi.get().and_then(|kvbi| kvbi.view().verify().map_err(|e| kvbi.error(e)))
+    });
     let content = KvFile::open_for_pass(directory, &segment.record).and_then(|file| {
         let verified = file.view().verify_with_progress(&mut |bytes| progress.advance(bytes));
         verified.map_err(|e| file.error(e))
     });
     // A file may have few pages and large values; the next pass begins where this one should have ended.
     progress.advance(progress.left.saturating_sub(len(Kind::Segment)));
-    let mut problems: Vec<_> = [index, filter, content].into_iter().filter_map(Result::err).collect();
+    let mut problems: Vec<_> = [index, filter, blocks, content].into_iter().filter_map(Result::err).collect();
     if problems.is_empty() {
         problems.extend(verify_accessors(segment, directory, progress).err());
     }
     problems
 }
 
-/// Whether every entry is found by way of its filter and its index.
+/// Whether every entry is found by way of its filter and its index, and its block index is the one of these entries.
 fn verify_accessors(
     segment: &LiveSegment,
     directory: &Directory,
@@ -283,7 +289,14 @@ fn verify_accessors(
     let mut last: Option<Vec<u8>> = None;
     let mut page = PageBuf::default();
     let mut seen = 0_u64;
+    let mut blocks = match &segment.kvbi {
+        Some(kvbi) => Some((kvbi.get()?, block_index_builder(directory)?)),
+        None => None,
+    };
     while let Some(entry) = cursor.entry() {
+        if let Some((kvbi, builder)) = &mut blocks {
+            builder.push(entry.block, cursor.page().unwrap_or(0)).map_err(|e| kvbi.error(e))?;
+        }
         let is_new = last.as_deref() != Some(entry.key);
         if is_new {
             let hash = FilterHash::of(entry.key);
@@ -305,7 +318,17 @@ fn verify_accessors(
         }
         cursor.advance().map_err(|e| file.error(e))?;
     }
-    Ok(())
+    let Some((kvbi, builder)) = blocks else { return Ok(()) };
+    let (record, parent, pages) =
+        (&segment.record, segment.record.kv.summary.content, file.view().summary().pages);
+    let name = directory.config.name(record.domain);
+    // It is a function of the entries, so it is compared as a whole.
+    let (built, _) =
+        builder.finish(io::sink(), name, record.steps, parent, pages).map_err(|e| kvbi.error(e))?;
+    if built.file == kvbi.view().summary().file {
+        return Ok(());
+    }
+    Err(kvbi.error(inconsistent(Part::BlockLeaf, PAGE_SIZE as u64)))
 }
 
 fn inconsistent(part: Part, offset: u64) -> icecore_segments::Error {

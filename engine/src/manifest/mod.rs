@@ -29,7 +29,9 @@ pub(crate) use record::{FileRecord, SegmentRecord};
 
 pub(crate) const MAGIC: [u8; 8] = *b"\x8AICM\r\n\x1A\n";
 /// The format version that is written.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
+/// Has no block indexes.
+const VERSION_WITHOUT_BLOCK_INDEXES: u32 = 4;
 /// Does not tell the archive from others of the same options.
 const VERSION_WITHOUT_ID: u32 = 3;
 /// Has no declared key lengths, and no digests beside the roots.
@@ -160,9 +162,10 @@ impl Manifest {
 
     /// The names of the files of live segments.
     pub(crate) fn file_names(&self) -> HashSet<String> {
-        let of_segment =
-            |segment: &SegmentRecord| Kind::ALL.map(|kind| segment.file_name(&self.config, kind));
-        self.segments.iter().flat_map(of_segment).collect()
+        let names = |segment: &SegmentRecord| {
+            segment.kinds().map(|kind| segment.file_name(&self.config, kind)).collect::<Vec<_>>()
+        };
+        self.segments.iter().flat_map(names).collect()
     }
 
     /// Its bytes.
@@ -301,14 +304,19 @@ fn encode_segment(out: &mut Vec<u8>, segment: &SegmentRecord) {
     put_varint(out, u64::from(segment.domain.0));
     put_varint(out, segment.steps.from().0);
     put_varint(out, segment.steps.to().0);
-    for kind in Kind::ALL {
-        let file = segment.file(kind);
-        put_varint(out, u64::from(file.revision));
-        put_varint(out, file.summary.len);
-        out.extend_from_slice(&file.summary.content.0);
+    for kind in Kind::LOOKUP {
+        encode_file(out, segment.file(kind));
     }
     put_varint(out, u64::from(segment.m.get()));
     out.push(segment.filter_bits.get());
+    out.push(u8::from(segment.kvbi.is_some()));
+    segment.kvbi.into_iter().for_each(|file| encode_file(out, file));
+}
+
+fn encode_file(out: &mut Vec<u8>, file: FileRecord) {
+    put_varint(out, u64::from(file.revision));
+    put_varint(out, file.summary.len);
+    out.extend_from_slice(&file.summary.content.0);
 }
 
 /// A position in the body; every read is `None` past the end.
@@ -357,7 +365,7 @@ fn decode_body(fields: &mut Fields<'_>, version: u32) -> Option<Manifest> {
     let wal_reached = if version <= VERSION_WITHOUT_KEY_LENS { 0 } else { fields.number()? };
     let mut segments = Vec::new();
     for _ in 0..fields.number()? {
-        let segment = decode_segment(fields)?;
+        let segment = decode_segment(fields, version)?;
         if segment.domain.index() >= config.domains.len() {
             return None;
         }
@@ -390,7 +398,10 @@ impl Manifest {
     fn is_sound(&self) -> bool {
         let countable =
             self.generation < u64::MAX && self.wal_first <= self.wal_last && self.wal_last < u64::MAX;
-        let mut files = self.segments.iter().flat_map(|segment| Kind::ALL.map(|kind| segment.file(kind)));
+        let mut files = self
+            .segments
+            .iter()
+            .flat_map(|segment| Kind::ALL.into_iter().filter_map(|kind| segment.get(kind)));
         let bytes = files.try_fold(0u64, |sum, file| sum.checked_add(file.summary.len));
         countable && bytes.is_some() && self.names_what_was_emitted()
     }
@@ -462,20 +473,27 @@ fn decode_config(fields: &mut Fields<'_>, version: u32) -> Option<Config> {
     sound.then_some(config)
 }
 
-fn decode_segment(fields: &mut Fields<'_>) -> Option<SegmentRecord> {
+fn decode_segment(fields: &mut Fields<'_>, version: u32) -> Option<SegmentRecord> {
     let domain = DomainId(u16::try_from(fields.number()?).ok()?);
     let steps = StepRange::new(Step(fields.number()?), Step(fields.number()?))?;
-    let mut file = || {
-        let revision = u32::try_from(fields.number()?).ok()?;
-        let len = fields.number()?;
-        let content = Checksum(array32_at(fields.take(32)?, 0)?);
-        Some(FileRecord { revision, summary: FileSummary { len, content } })
-    };
-    let (kv, bt, kvei) = (file()?, file()?, file()?);
+    let (kv, bt, kvei) = (decode_file(fields)?, decode_file(fields)?, decode_file(fields)?);
     let m = Density::new(u32::try_from(fields.number()?).ok()?)?;
     let code = fields.byte()?;
     let filter_bits = [FilterBits::Eight, FilterBits::Sixteen].into_iter().find(|bits| bits.get() == code)?;
-    Some(SegmentRecord { domain, steps, kv, bt, kvei, m, filter_bits })
+    let has_block_index = if version <= VERSION_WITHOUT_BLOCK_INDEXES { 0 } else { fields.byte()? };
+    let kvbi = match has_block_index {
+        0 => None,
+        1 => Some(decode_file(fields)?),
+        _ => return None,
+    };
+    Some(SegmentRecord { domain, steps, kv, bt, kvei, kvbi, m, filter_bits })
+}
+
+fn decode_file(fields: &mut Fields<'_>) -> Option<FileRecord> {
+    let revision = u32::try_from(fields.number()?).ok()?;
+    let len = fields.number()?;
+    let content = Checksum(array32_at(fields.take(32)?, 0)?);
+    Some(FileRecord { revision, summary: FileSummary { len, content } })
 }
 
 #[cfg(test)]
@@ -504,6 +522,7 @@ mod tests {
             kv: file(0, 1),
             bt: file(3, 2),
             kvei: file(0, 3),
+            kvbi: (domain > 0).then(|| file(1, 4)),
             m: Density::new(16).unwrap(),
             filter_bits: FilterBits::Eight,
         };
@@ -607,6 +626,7 @@ mod tests {
         let manifest = Manifest::new(Options::new().domain("kv").into_config().unwrap());
         let bytes = manifest.encode();
         let mut body = bytes[HEAD_LEN..bytes.len() - SUM_LEN].to_vec();
+        assert_eq!(Manifest::decode(&frame(4, &body), Path::new("M")).unwrap(), manifest);
         // The identity stands after the generation, a byte.
         assert_eq!(body.drain(1..17).max(), Some(0));
         assert_eq!(Manifest::decode(&frame(3, &body), Path::new("M")).unwrap(), manifest);
@@ -619,7 +639,7 @@ mod tests {
         assert_eq!(body.remove(4), 0);
         assert_eq!(Manifest::decode(&frame(1, &body), Path::new("M")).unwrap(), manifest);
         let unknown = Manifest::decode(&frame(VERSION + 1, &body), Path::new("M"));
-        assert!(matches!(unknown, Err(Error::Unsupported { found: 5, supported: 4, .. })));
+        assert!(matches!(unknown, Err(Error::Unsupported { found: 6, supported: 5, .. })));
     }
 
     #[test]

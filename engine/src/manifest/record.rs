@@ -28,18 +28,36 @@ pub(crate) struct SegmentRecord {
     pub(crate) kv: FileRecord,
     pub(crate) bt: FileRecord,
     pub(crate) kvei: FileRecord,
+    /// Segments of the archive's own domains have none, and neither have those from before there were any.
+    pub(crate) kvbi: Option<FileRecord>,
     pub(crate) m: Density,
     pub(crate) filter_bits: FilterBits,
 }
 
 impl SegmentRecord {
-    /// The record of one of its files.
-    pub(crate) fn file(&self, kind: Kind) -> FileRecord {
+    /// The record of its file of a kind, if it has one.
+    pub(crate) fn get(&self, kind: Kind) -> Option<FileRecord> {
         match kind {
-            Kind::Segment => self.kv,
-            Kind::PivotIndex => self.bt,
-            Kind::ExistenceFilter => self.kvei,
+            Kind::Segment => Some(self.kv),
+            Kind::PivotIndex => Some(self.bt),
+            Kind::ExistenceFilter => Some(self.kvei),
+            Kind::BlockIndex => self.kvbi,
         }
+    }
+
+    /// The kinds of its files.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind> {
+        Kind::ALL.into_iter().filter(|kind| self.get(*kind).is_some())
+    }
+
+    /// The record of a file that it has.
+    pub(crate) fn file(&self, kind: Kind) -> FileRecord {
+        self.get(kind).expect("one of the files that the segment has")
+    }
+
+    /// The bytes of all its files.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.kinds().map(|kind| self.file(kind).summary.len).sum()
     }
 
     /// The bytes of its pivot index and its filter.

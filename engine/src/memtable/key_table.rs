@@ -33,6 +33,9 @@ pub(crate) struct KeyTable {
     arena: ByteArena,
     /// The blocks that changed the domain, ascending.
     blocks: Vec<BlockNumber>,
+    /// The keys that each of them changed, block after block, and where in `changed` those of a block begin.
+    changed: Vec<KeyNumber>,
+    starts: Vec<u32>,
 }
 
 /// The number of a key in its table.
@@ -70,6 +73,15 @@ struct Version {
 
 const DELETION: u32 = u32::MAX;
 
+/// What a block did to a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TableChange<'t> {
+    pub(crate) key: &'t [u8],
+    /// The value before; `None` where the table has no older version.
+    pub(crate) before: Option<Option<&'t [u8]>>,
+    pub(crate) after: Option<&'t [u8]>,
+}
+
 /// The fewest slots of a table that has a key.
 const SLOTS_MIN: usize = 32;
 
@@ -85,6 +97,8 @@ impl KeyTable {
             versions: Vec::new(),
             arena: ByteArena::default(),
             blocks: Vec::new(),
+            changed: Vec::new(),
+            starts: Vec::new(),
         }
     }
 
@@ -110,6 +124,7 @@ impl KeyTable {
         debug_assert!(self.last_block().is_none_or(|last| last < height), "blocks are added in order");
         let block = u32::try_from(self.blocks.len()).expect("a step has fewer than 2^32 blocks");
         self.blocks.push(height);
+        self.starts.push(u32::try_from(self.changed.len()).expect("a step has fewer than 2^32 versions"));
         for group in changes.chunks(GROUP) {
             self.add_group(block, group);
         }
@@ -135,6 +150,7 @@ impl KeyTable {
                 keys[at].is_some_and(|(place, len)| self.arena.get(place, usize::from(len)) == change.key);
             let number = if is_found { found[at] } else { self.find_or_insert(hashes[at], change.key) };
             self.add_version(number, block, change.value);
+            self.changed.push(number);
         }
     }
 
@@ -258,6 +274,26 @@ impl KeyTable {
         newest.map(|version| self.found(version))
     }
 
+    /// The blocks that changed the domain, ascending.
+    pub(crate) fn blocks(&self) -> &[BlockNumber] {
+        &self.blocks
+    }
+
+    /// Shows what the block of this height changed, by key: the key, what the table has of it before, and what it wrote.
+    pub(crate) fn for_each_change<'t>(&'t self, height: BlockNumber, mut show: impl FnMut(TableChange<'t>)) {
+        let Ok(block) = self.blocks.binary_search(&height) else { return };
+        let end = self.starts.get(block + 1).map_or(self.changed.len(), |start| *start as usize);
+        for &number in &self.changed[self.starts[block] as usize..end] {
+            let lists = self.lists(number);
+            let mut versions = lists
+                .flat_map(|list| list[..visible(list, block as u32 + 1)].iter().rev())
+                .map(|v| self.value(v));
+            if let Some(after) = versions.next() {
+                show(TableChange { key: self.key(number), before: versions.next(), after });
+            }
+        }
+    }
+
     /// Whether the block of this height wrote or deleted a key.
     pub(crate) fn has_version(&self, number: KeyNumber, height: BlockNumber) -> bool {
         let Ok(block) = self.blocks.binary_search(&height) else { return false };
@@ -301,6 +337,10 @@ impl KeyTable {
     pub(super) fn unwound(&self, to: BlockNumber) -> Self {
         let end = self.blocks_up_to(to);
         let mut copy = Self { blocks: self.blocks[..end as usize].to_vec(), ..Self::new() };
+        // The keys that stay came before the others, so they keep their numbers.
+        let changed = self.starts.get(end as usize).map_or(self.changed.len(), |start| *start as usize);
+        copy.changed = self.changed[..changed].to_vec();
+        copy.starts = self.starts[..end as usize].to_vec();
         for number in 0..self.keys.len() as KeyNumber {
             let lists: Vec<&[Version]> = self.lists(number).collect();
             let kept: Vec<&Version> =

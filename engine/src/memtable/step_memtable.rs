@@ -75,6 +75,13 @@ impl StepMemtable {
         self.keys(DomainId::ROOTS).last_block()
     }
 
+    /// The blocks of a range, both ends inside, ascending.
+    pub(crate) fn heights(&self, from: BlockNumber, to: BlockNumber) -> Vec<BlockNumber> {
+        // A row is added for every block.
+        let roots = self.keys(DomainId::ROOTS);
+        roots.blocks().iter().copied().filter(|height| (from..=to).contains(height)).collect()
+    }
+
     /// Adds the changes of one block to their domain, each key once. `height` is above every height in the table.
     pub(crate) fn add(&self, domain: DomainId, height: BlockNumber, changes: &[ChangeRef<'_>]) {
         self.domains[domain.index()].keys.write().add_block(height, changes);

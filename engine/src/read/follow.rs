@@ -83,6 +83,7 @@ impl Follower {
             log: Some(Arc::new(LogTail::new(Arc::clone(&self.directory.config)))),
             log_fault: None,
             first: None,
+            is_pruned: false,
             head: None,
             emitted_head: None,
         }
@@ -239,6 +240,7 @@ impl ReadState {
     fn set_log(&mut self, log: LogTail, manifest: &Manifest) {
         let first = manifest.first_block.or(log.first());
         self.first = first.map(|first| first.max(manifest.pruned_before));
+        self.is_pruned = manifest.pruned_before > 0;
         self.head = log.newest_block(BlockNumber::MAX).map(|(height, _)| height).or(manifest.emitted_head);
         self.emitted_head = manifest.emitted_head;
         self.log = Some(Arc::new(log));

@@ -5,14 +5,17 @@
 //! while the next chunk, twice as long, is asked for. A cold call of a thousand keys waits some ten times per segment instead of three
 //! times per key; where the accessors are in memory the disk is busy from the first chunk to the last page.
 
+use std::sync::Arc;
+
 use icecore_index::{FilterHash, LeafNumber};
+use icecore_segments::Version;
 use icecore_segments::bytes::key_head;
 use icecore_segments::span::PageSpan;
 use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::read::get::FETCH_PAGES_MAX;
+use crate::read::get::{FETCH_PAGES_MAX, PAGE};
 use crate::read::read_state::ReadState;
 use crate::segment::live::{LiveSegment, OpenFile};
 use crate::stats::{Count, Event, Tally};
@@ -76,7 +79,43 @@ impl ReadState {
 }
 
 impl ReadState {
-    /// The same for keys of several domains, one domain after the other.
+    /// Shows the newest version at or below `at` of each key that segments have one of: its place in the list, the segment, and the
+    /// version, its value not loaded.
+    pub(crate) fn find_all_in_segments(
+        &self,
+        domain: DomainId,
+        keys: &[&[u8]],
+        at: BlockNumber,
+        tally: &Tally,
+        mut show: impl FnMut(usize, &Arc<LiveSegment>, &Version<'_>),
+    ) -> Result<(), Error> {
+        let pending = keys.iter().enumerate();
+        let mut pending: Vec<_> =
+            pending.map(|(place, key)| Pending { place, key, hash: FilterHash::of(key) }).collect();
+        for segment in self.domain(domain).iter().rev().filter(|segment| segment.blocks.0 <= at) {
+            if pending.is_empty() {
+                break;
+            }
+            let kv = segment.kv.get()?;
+            let mut answered = Vec::new();
+            for (p, span) in segment.locate_all(&pending, at, tally)? {
+                tally.count(Event::Page);
+                PAGE.with_borrow_mut(|buf| {
+                    let version = kv.view().get_in(span, p.key, at, buf).map_err(|e| kv.error(e))?;
+                    if let Some(version) = version {
+                        show(p.place, segment, &version);
+                        answered.push(p.place);
+                    }
+                    Ok::<_, Error>(())
+                })?;
+            }
+            answered.sort_unstable();
+            pending.retain(|p| answered.binary_search(&p.place).is_err());
+        }
+        Ok(())
+    }
+
+    /// The values of keys of several domains at `at`, in the order asked, one domain after the other.
     pub(crate) fn multi_get_across(
         &self,
         keys: &[(DomainId, &[u8])],
@@ -104,6 +143,27 @@ impl LiveSegment {
         answers: &mut [Option<Vec<u8>>],
         tally: &Tally,
     ) -> Result<(), Error> {
+        let located = self.locate_all(pending, at, tally)?;
+        let mut answered = Vec::new();
+        for (p, span) in located {
+            tally.count(Event::Page);
+            if let Some((_, value)) = self.get_in(span, p.key, at)? {
+                answers[p.place] = value;
+                answered.push(p.place);
+            }
+        }
+        answered.sort_unstable();
+        pending.retain(|p| answered.binary_search(&p.place).is_err());
+        Ok(())
+    }
+
+    /// Where the keys can be that may be here; their pages are asked for.
+    fn locate_all<'k>(
+        &self,
+        pending: &[Pending<'k>],
+        at: BlockNumber,
+        tally: &Tally,
+    ) -> Result<Vec<(Pending<'k>, PageSpan)>, Error> {
         let mut asked: Vec<_> = pending.iter().filter(|p| self.spans_key(key_head(p.key))).copied().collect();
         // Neighbours share pages, and requests in order of offset suit every disk: in the filter that is the order of the
         // hashes, in the other two files that of the keys.
@@ -118,17 +178,7 @@ impl LiveSegment {
             self.request(chunk, at, &mut located, tally)?;
             chunk = next;
         }
-        let mut answered = Vec::new();
-        for (p, span) in located {
-            tally.count(Event::Page);
-            if let Some((_, value)) = self.get_in(span, p.key, at)? {
-                answers[p.place] = value;
-                answered.push(p.place);
-            }
-        }
-        answered.sort_unstable();
-        pending.retain(|p| answered.binary_search(&p.place).is_err());
-        Ok(())
+        Ok(located)
     }
 
     /// Asks for the data pages of those keys that may be here, and says which they are.

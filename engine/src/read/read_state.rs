@@ -34,6 +34,8 @@ pub(crate) struct ReadState {
     pub(crate) log_fault: Option<LogFault>,
     /// The lowest height that is answered.
     pub(crate) first: Option<BlockNumber>,
+    /// Whether versions below it, or of it, were pruned.
+    pub(crate) is_pruned: bool,
     /// The newest block.
     pub(crate) head: Option<BlockNumber>,
     /// The newest block that is in segments.
@@ -85,6 +87,7 @@ impl ReadState {
             log: None,
             log_fault: None,
             first: manifest.first_block,
+            is_pruned: manifest.pruned_before > 0,
             head: manifest.emitted_head,
             emitted_head: manifest.emitted_head,
         }

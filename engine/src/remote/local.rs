@@ -78,14 +78,14 @@ impl LocalArchive {
         Err(Error::KeepsChanging { path: path.to_owned() })
     }
 
-    /// Its files in the order of the segments, each `.kv`, `.bt`, `.kvei`, with what opening reads of them.
+    /// Its files in the order of the segments, each `.kv`, `.bt`, `.kvei` and, where it has one, `.kvbi`, with what opening reads of them.
     ///
     /// # Errors
     /// Damage of a file.
     pub(crate) fn files(&self) -> Result<Vec<(LocalFile, Ends)>, Error> {
-        let mut files = Vec::with_capacity(3 * self.segments.len());
+        let mut files = Vec::with_capacity(Kind::ALL.len() * self.segments.len());
         for segment in &self.segments {
-            for kind in Kind::ALL {
+            for kind in segment.record.kinds() {
                 let (bytes, tail) = match kind {
                     Kind::Segment => {
                         let view = segment.kv.get()?.view();
@@ -97,6 +97,11 @@ impl LocalArchive {
                     }
                     Kind::ExistenceFilter => {
                         let view = segment.kvei.get()?.view();
+                        (view.data().clone(), view.tail())
+                    }
+                    Kind::BlockIndex => {
+                        let kvbi = segment.kvbi.as_ref().expect("a file that the segment has");
+                        let view = kvbi.get()?.view();
                         (view.data().clone(), view.tail())
                     }
                 };

@@ -40,7 +40,7 @@ pub(crate) struct RemoteManifest {
     pub(crate) bundle: BundleRef,
     /// What a copy has as its manifest. Its generation is that of the bucket, and it has no log.
     pub(crate) archive: Manifest,
-    /// BLAKE3 of the footer page of each file, in the order of the segments, each `.kv`, `.bt`, `.kvei`.
+    /// BLAKE3 of the footer page of each file, in the order of the segments, each `.kv`, `.bt`, `.kvei` and, where it has one, `.kvbi`.
     pub(crate) ids: Vec<Hash>,
 }
 
@@ -72,7 +72,8 @@ impl RemoteManifest {
 
     /// The files, in the order of the segments.
     pub(crate) fn files(&self) -> impl Iterator<Item = RemoteFile<'_>> {
-        let files = self.archive.segments.iter().flat_map(|record| Kind::ALL.map(|kind| (record, kind)));
+        let files =
+            self.archive.segments.iter().flat_map(|record| record.kinds().map(move |kind| (record, kind)));
         files.zip(&self.ids).map(|((record, kind), id)| RemoteFile { record, kind, id: *id })
     }
 
@@ -124,7 +125,8 @@ impl RemoteManifest {
             _ => damaged("the manifest in it is wrong"),
         })?;
         let manifest = Self { parent, bundle, archive, ids };
-        if manifest.ids.len() != Kind::ALL.len() * manifest.archive.segments.len() {
+        let files: usize = manifest.archive.segments.iter().map(|record| record.kinds().count()).sum();
+        if manifest.ids.len() != files {
             return Err(damaged("it does not name each file once"));
         }
         // One manifest, one encoding: its hash is what the next generation names.
@@ -184,6 +186,7 @@ mod tests {
             kv: file(1),
             bt: file(2),
             kvei: file(3),
+            kvbi: None,
             m: Density::new(16).unwrap(),
             filter_bits: FilterBits::Eight,
         };

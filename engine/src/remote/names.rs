@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ICECORE                         marks the prefix as ours, created once
-//! o/ab/<id>.kv|bt|kvei            a file of a segment; `ab` are the first two digits of the id
+//! o/ab/<id>.kv|bt|kvei|kvbi            a file of a segment; `ab` are the first two digits of the id
 //! b/<hash>                        what opening reads of all files of a generation
 //! m/<archive>/<generation>        a generation, created once; 16 hexadecimal digits
 //! HEAD/<archive>                  a copy of the newest generation, as a hint
@@ -102,6 +102,7 @@ mod tests {
             short(object(&id, Kind::Segment)),
             short(object(&id, Kind::PivotIndex)),
             short(object(&id, Kind::ExistenceFilter)),
+            short(object(&id, Kind::BlockIndex)),
             bundle(&id).replace(&hex(&id), "<hash>"),
             manifest("main", 31),
             head("main"),

@@ -23,7 +23,7 @@ use crate::remote::push::range_of;
 use crate::remote::room::Room;
 use crate::remote::storage::BucketStorage;
 use crate::remote_error::RemoteError;
-use crate::segment::live::{LiveFile, LiveSegment};
+use crate::segment::live::LiveSegment;
 use crate::storage::directory::Directory;
 use crate::storage::{Mapping, Storage};
 
@@ -156,12 +156,7 @@ impl OpenBucket {
         }
         self.cache.room.retire(extension)?;
         let before = shared.read_state();
-        let renewed = |segment: &Arc<LiveSegment>| {
-            let kv = LiveFile::open_new(&self.directory, &segment.record)?;
-            let (record, bt, kvei) = (segment.record.clone(), &segment.bt, &segment.kvei);
-            let (bt, kvei) = (Arc::clone(bt), Arc::clone(kvei));
-            Ok(Arc::new(LiveSegment::assemble(&self.directory, record, kv, bt, kvei)))
-        };
+        let renewed = |segment: &Arc<LiveSegment>| Ok(Arc::new(segment.with_new_kv(&self.directory)?));
         let segments: Vec<_> = before.all_segments().map(renewed).collect::<Result<_, Error>>()?;
         let segments = Arc::new(by_domain(self.directory.config.domains.len(), segments));
         shared.install(ReadState { segments, ..ReadState::clone(&before) });

@@ -56,7 +56,7 @@ impl Accessors {
         match kind {
             Kind::Segment => true,
             Kind::PivotIndex => self != Self::None,
-            Kind::ExistenceFilter => self == Self::All,
+            Kind::ExistenceFilter | Kind::BlockIndex => self == Self::All,
         }
     }
 }
@@ -206,7 +206,7 @@ fn already_whole(storage: &Arc<dyn Storage>, path: &Path) -> Result<PullReport, 
     let manifest = Manifest::load(&**storage, path)?;
     remove_marker(&**storage, path)?;
     let range = Shared::open(storage, path)?.read_state().range();
-    let files_present = 3 * manifest.segments.len() as u64;
+    let files_present = manifest.file_names().len() as u64;
     Ok(PullReport { generation: manifest.generation, range, files_present, ..PullReport::default() })
 }
 

@@ -31,6 +31,8 @@ pub struct SegmentInfo {
     pub bt_bytes: u64,
     /// Bytes of the `.kvei`.
     pub kvei_bytes: u64,
+    /// Bytes of the `.kvbi`; 0 where there is none.
+    pub kvbi_bytes: u64,
     /// How its pages are encoded.
     pub encoding: Encoding,
     /// Entries per pivot.
@@ -39,6 +41,9 @@ pub struct SegmentInfo {
     pub filter_bits: u8,
     /// The names of the `.kv`, the `.bt` and the `.kvei`.
     pub files: [String; 3],
+    /// The name of the `.kvbi`, which segments of declared domains have, unless they are from before there were any: then
+    /// [`Archive::reindex`](crate::Archive::reindex) builds it.
+    pub block_index: Option<String>,
     /// Why a file of this segment is unusable, if one is. Where that is the `.kv`, the counts are zero and `blocks` is all that
     /// the steps cover.
     pub problem: Option<String>,
@@ -62,10 +67,12 @@ impl SegmentInfo {
             kv_bytes: record.kv.summary.len,
             bt_bytes: record.bt.summary.len,
             kvei_bytes: record.kvei.summary.len,
+            kvbi_bytes: record.kvbi.map_or(0, |kvbi| kvbi.summary.len),
             encoding: summary.map_or(Encoding::Plain, |summary| summary.encoding),
             m: record.m.get(),
             filter_bits: record.filter_bits.get(),
-            files: Kind::ALL.map(|kind| record.file_name(config, kind)),
+            files: Kind::LOOKUP.map(|kind| record.file_name(config, kind)),
+            block_index: record.kvbi.map(|_| record.file_name(config, Kind::BlockIndex)),
             problem: (!problems.is_empty()).then(|| problems.join("; ")),
         }
     }

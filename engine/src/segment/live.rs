@@ -1,6 +1,6 @@
 //! Files of live segments: held from the moment a manifest names them, opened when they are first read.
 //!
-//! A reader pins a [`ReadState`](crate::read::read_state::ReadState), which pins its segments, a segment pins its three files.
+//! A reader pins a [`ReadState`](crate::read::read_state::ReadState), which pins its segments, a segment pins its files.
 //! When a change replaces a file, the file is marked obsolete and removed by whoever lets go of it last, as long as the
 //! writer that marked it is there; after that, by the next writer.
 //!
@@ -15,11 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use icecore_index::{ExistenceFilter, PivotIndex};
+use icecore_index::{BlockIndex, ExistenceFilter, PivotIndex};
 use icecore_segments::bytes::key_head;
-use icecore_segments::checksum::Checksum;
-use icecore_segments::frame::{FileSummary, Frame, Kind};
-use icecore_segments::step::{BlockNumber, StepRange};
+use icecore_segments::frame::Kind;
+use icecore_segments::step::BlockNumber;
 use icecore_segments::{Entry, Segment, SegmentSummary, Value};
 use parking_lot::Mutex;
 
@@ -28,29 +27,10 @@ use crate::manifest::SegmentRecord;
 use crate::options::Config;
 #[cfg(feature = "object-store")]
 use crate::remote_error::RemoteError;
+use crate::segment::file_view::{FileView, Identity};
 use crate::storage::directory::{Directory, Removals};
 use crate::storage::layout;
 use crate::storage::{Access, Mapping, Storage};
-
-/// What the manifest says of a file.
-#[derive(Clone, Debug)]
-pub(crate) struct Identity {
-    domain: String,
-    steps: StepRange,
-    /// The content of the `.kv` that the file belongs to, or is.
-    segment: Checksum,
-    summary: FileSummary,
-}
-
-impl Identity {
-    /// The segment that an accessor with these bytes must belong to.
-    fn parent(&self, bytes: &[u8], kind: Kind) -> Result<Checksum, icecore_segments::Error> {
-        if left_out!(AccessorBinding) {
-            return Ok(Frame::parse(bytes, kind)?.parent);
-        }
-        Ok(self.segment)
-    }
-}
 
 /// Why a file cannot be used.
 #[derive(Clone, Debug)]
@@ -59,56 +39,6 @@ pub(crate) struct Problem {
     pub(crate) line: String,
     /// Whether the file is not there: where a newer manifest does not name it, that is no damage.
     pub(crate) is_missing: bool,
-}
-
-/// A reader over the bytes of a kind of file.
-pub(crate) trait FileView: Sized {
-    const KIND: Kind;
-
-    /// Parses what opening reads. `expected` binds an accessor to its `.kv`.
-    fn parse(data: Mapping, expected: &Identity) -> Result<Self, icecore_segments::Error>;
-
-    /// Domain, steps and content as the file states them; an accessor does not repeat the first two.
-    fn stated(&self) -> (Option<(&str, StepRange)>, FileSummary);
-}
-
-impl FileView for Segment<Mapping> {
-    const KIND: Kind = Kind::Segment;
-
-    fn parse(data: Mapping, _: &Identity) -> Result<Self, icecore_segments::Error> {
-        Segment::open(data)
-    }
-
-    fn stated(&self) -> (Option<(&str, StepRange)>, FileSummary) {
-        let summary = self.summary();
-        (Some((&summary.domain, summary.steps)), summary.file)
-    }
-}
-
-impl FileView for PivotIndex<Mapping> {
-    const KIND: Kind = Kind::PivotIndex;
-
-    fn parse(data: Mapping, expected: &Identity) -> Result<Self, icecore_segments::Error> {
-        let parent = expected.parent(data.as_ref(), Self::KIND)?;
-        PivotIndex::open(data, parent)
-    }
-
-    fn stated(&self) -> (Option<(&str, StepRange)>, FileSummary) {
-        (None, self.summary().file)
-    }
-}
-
-impl FileView for ExistenceFilter<Mapping> {
-    const KIND: Kind = Kind::ExistenceFilter;
-
-    fn parse(data: Mapping, expected: &Identity) -> Result<Self, icecore_segments::Error> {
-        let parent = expected.parent(data.as_ref(), Self::KIND)?;
-        ExistenceFilter::open(data, parent)
-    }
-
-    fn stated(&self) -> (Option<(&str, StepRange)>, FileSummary) {
-        (None, self.summary().file)
-    }
 }
 
 /// A file that was opened and found to be the one that the manifest names.
@@ -323,6 +253,7 @@ pub(crate) struct LiveSegment {
     pub(crate) kv: Arc<LiveFile<Segment<Mapping>>>,
     pub(crate) bt: Arc<LiveFile<PivotIndex<Mapping>>>,
     pub(crate) kvei: Arc<LiveFile<ExistenceFilter<Mapping>>>,
+    pub(crate) kvbi: Option<Arc<LiveFile<BlockIndex<Mapping>>>>,
     /// The heads of the first and the last key, once the `.kv` was opened.
     key_heads: OnceLock<(u64, u64)>,
     /// Whether the filter said *maybe* to the key before, and so is expected to do it again: a guess of lookups.
@@ -335,7 +266,8 @@ impl LiveSegment {
     /// A file that is missing fails the lookups that need it; `missing` hears of it.
     pub(crate) fn hold(directory: &Directory, record: SegmentRecord, missing: &mut dyn FnMut(Error)) -> Self {
         let segment = Self::named(directory, record);
-        for held in [segment.kv.hold(), segment.bt.hold(), segment.kvei.hold()] {
+        let kvbi = segment.kvbi.as_ref().map_or(Ok(()), |kvbi| kvbi.hold());
+        for held in [segment.kv.hold(), segment.bt.hold(), segment.kvei.hold(), kvbi] {
             held.unwrap_or_else(&mut *missing);
         }
         segment
@@ -360,21 +292,48 @@ impl LiveSegment {
         } else {
             segment.kvei.hold().unwrap_or_else(&mut *missing);
         }
+        if segment.record.kvbi == self.record.kvbi {
+            segment.kvbi.clone_from(&self.kvbi);
+        } else if let Some(kvbi) = &segment.kvbi {
+            kvbi.hold().unwrap_or_else(&mut *missing);
+        }
         segment
+    }
+
+    /// The same segment with its `.kv` opened once more.
+    #[cfg(feature = "object-store")]
+    pub(crate) fn with_new_kv(&self, directory: &Directory) -> Result<Self, Error> {
+        let mut segment = Self::named(directory, self.record.clone());
+        segment.kv.hold()?;
+        segment.kv.get()?;
+        (segment.bt, segment.kvei) = (Arc::clone(&self.bt), Arc::clone(&self.kvei));
+        segment.kvbi.clone_from(&self.kvbi);
+        Ok(segment)
     }
 
     fn named(directory: &Directory, record: SegmentRecord) -> Self {
         let kv = Arc::new(LiveFile::new(directory, &record));
         let bt = Arc::new(LiveFile::new(directory, &record));
         let kvei = Arc::new(LiveFile::new(directory, &record));
-        Self::assemble(directory, record, kv, bt, kvei)
+        let kvbi = record.kvbi.map(|_| Arc::new(LiveFile::new(directory, &record)));
+        let blocks = directory.config.step_len.blocks(record.steps);
+        Self {
+            record,
+            blocks,
+            kv,
+            bt,
+            kvei,
+            kvbi,
+            key_heads: OnceLock::new(),
+            expects_key: AtomicBool::new(true),
+        }
     }
 
     /// Opens a segment that is not small, so that its first lookup waits for the pages it needs and for no others. What keeps a
     /// file from being opened is reported, and met again by whoever reads.
     pub(crate) fn open_if_large(&self) {
         if self.bt.is_held() || self.kvei.is_held() {
-            let _ = self.open_all();
+            let _ = self.open_for_lookups();
         }
     }
 
@@ -389,7 +348,7 @@ impl LiveSegment {
     pub(crate) fn open_new(directory: &Directory, record: SegmentRecord) -> Result<Self, Error> {
         let segment = Self::hold(directory, record, &mut |_| {});
         segment.open_all().inspect_err(|_| {
-            for kind in Kind::ALL {
+            for kind in segment.record.kinds() {
                 // What cannot be removed now is garbage that the next opening removes.
                 let _ = directory.storage.remove(&segment.record.path(directory, kind));
             }
@@ -403,20 +362,15 @@ impl LiveSegment {
     /// [`Error::Missing`], [`Error::File`] with what is wrong: another length or checksum than the manifest's, damage,
     /// or an accessor of another segment.
     pub(crate) fn open_all(&self) -> Result<(), Error> {
+        self.open_for_lookups()?;
+        self.kvbi.as_ref().map_or(Ok(()), |kvbi| kvbi.get().map(drop))
+    }
+
+    /// The same of those files that a lookup by key reads.
+    fn open_for_lookups(&self) -> Result<(), Error> {
         self.kv.get()?;
         self.bt.get()?;
         self.kvei.get().map(drop)
-    }
-
-    pub(crate) fn assemble(
-        directory: &Directory,
-        record: SegmentRecord,
-        kv: Arc<LiveFile<Segment<Mapping>>>,
-        bt: Arc<LiveFile<PivotIndex<Mapping>>>,
-        kvei: Arc<LiveFile<ExistenceFilter<Mapping>>>,
-    ) -> Self {
-        let blocks = directory.config.step_len.blocks(record.steps);
-        Self { record, blocks, kv, bt, kvei, key_heads: OnceLock::new(), expects_key: AtomicBool::new(true) }
     }
 
     /// What the footer of the `.kv` says.
@@ -458,7 +412,11 @@ impl LiveSegment {
     pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
         self.bt.look();
         self.kvei.look();
-        [self.kv.problem(), self.bt.problem(), self.kvei.problem()].into_iter().flatten()
+        let kvbi = self.kvbi.as_ref().and_then(|kvbi| {
+            kvbi.look();
+            kvbi.problem()
+        });
+        [self.kv.problem(), self.bt.problem(), self.kvei.problem(), kvbi].into_iter().flatten()
     }
 }
 
@@ -483,15 +441,5 @@ impl KvFile {
         let path = record.path(directory, Kind::Segment);
         let mapping = directory.storage.map(&path, Access::Sequential)?;
         OpenFile::parse(&path, mapping, &identity_of(record, &directory.config, Kind::Segment))
-    }
-}
-
-impl<T: FileView> LiveFile<T> {
-    /// Opens an accessor that was just written.
-    pub(crate) fn open_new(directory: &Directory, record: &SegmentRecord) -> Result<Arc<Self>, Error> {
-        let file = Self::new(directory, record);
-        file.hold()?;
-        file.get()?;
-        Ok(Arc::new(file))
     }
 }

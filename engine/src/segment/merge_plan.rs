@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use icecore_index::FILTER_MEMORY_KEYS;
-use icecore_segments::frame::Kind;
 use icecore_segments::step::{Step, StepRange};
 
 use crate::manifest::SegmentRecord;
@@ -23,7 +22,7 @@ const HASH_LEN: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) steps: StepRange,
-    /// Of its three files.
+    /// Of its files.
     pub(crate) bytes: u64,
     /// At least as many keys as it has.
     pub(crate) keys_max: u64,
@@ -31,7 +30,7 @@ pub(crate) struct Piece {
 
 impl Piece {
     pub(crate) fn of(record: &SegmentRecord) -> Self {
-        let bytes = Kind::ALL.into_iter().map(|kind| record.file(kind).summary.len).sum();
+        let bytes = record.bytes();
         // A filter has at least one fingerprint for each key.
         let keys_max = record.kvei.summary.len * 8 / u64::from(record.filter_bits.get());
         Self { steps: record.steps, bytes, keys_max }

@@ -19,7 +19,8 @@ use crate::domain::DomainId;
 use crate::error::Error;
 use crate::manifest::SegmentRecord;
 use crate::segment::live::{KvFile, LiveSegment, OpenFile};
-use crate::segment::writer::{ONE_THREAD_MAX, RELEASE_EVERY, SegmentOptions, SegmentOutput};
+use crate::segment::new_file::RELEASE_EVERY;
+use crate::segment::writer::{ONE_THREAD_MAX, SegmentOptions, SegmentOutput};
 use crate::storage::Mapping;
 use crate::storage::directory::Directory;
 

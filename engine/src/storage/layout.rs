@@ -8,6 +8,7 @@
 //! DIR/storage.0-64.kv              a segment ...
 //! DIR/storage.0-64.bt              ... and its accessors
 //! DIR/storage.0-64.kvei
+//! DIR/storage.0-64.kvbi            and, in declared domains, the index of its blocks
 //! DIR/storage.0-64.1.bt            revision 1: a second file for the same range, after a reindex
 //! DIR/storage.0-64.kv.part         one that a pull has not finished
 //! DIR/wal/0000000000000001.wal     the write-ahead log, one file after another

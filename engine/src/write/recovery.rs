@@ -22,7 +22,9 @@ use crate::manifest::{Manifest, SegmentRecord, had_content};
 use crate::options::{ArchiveId, Config, DensityRule, LogDamage, OpenOptions};
 use crate::read::read_state::ReadState;
 use crate::read::shared::Shared;
-use crate::segment::live::{FileView, LiveFile, LiveSegment};
+use crate::segment::block_tap::rebuild_block_index;
+use crate::segment::file_view::FileView;
+use crate::segment::live::{LiveFile, LiveSegment};
 use crate::segment::writer::{rebuild_filter, rebuild_index};
 use crate::storage::Storage;
 use crate::storage::directory::Directory;
@@ -208,6 +210,13 @@ fn hold_repaired(
         note(&record, Kind::ExistenceFilter);
         let bits = record.filter_bits;
         record.kvei = rebuild_filter(directory, &record, bits, parallelism, &mut |_| Ok(()))?;
+    }
+    if let Some(kvbi) = &segment.kvbi
+        && needs_rebuild(kvbi)?
+        && segment.kv.get().is_ok()
+    {
+        note(&record, Kind::BlockIndex);
+        record.kvbi = Some(rebuild_block_index(directory, &record, &mut |_| Ok(()))?);
     }
     if record == segment.record {
         Ok(segment)

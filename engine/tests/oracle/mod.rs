@@ -6,8 +6,9 @@
 pub(crate) mod script;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
-use icecore::{Archive, Error, Reader, Root, Scan, View};
+use icecore::{Archive, Changes, Error, Reader, Root, Scan, StateChange, View};
 
 /// The domains of every test archive.
 pub(crate) const DOMAINS: [&str; 2] = ["kv", "code"];
@@ -25,6 +26,8 @@ pub(crate) struct Oracle {
     pub(crate) roots: BTreeMap<u64, Root>,
     /// The first block, or the newest at or below the height that was pruned to.
     pub(crate) first: Option<u64>,
+    /// Whether what the first block changed may be gone.
+    is_pruned: bool,
 }
 
 impl Oracle {
@@ -56,6 +59,7 @@ impl Oracle {
     pub(crate) fn prune(&mut self, before: u64) {
         let floor = self.roots.range(..=before).next_back().map(|(height, _)| *height);
         self.first = self.first.max(floor);
+        self.is_pruned |= floor.is_some();
     }
 
     pub(crate) fn get(&self, domain: usize, key: &[u8], at: u64) -> Option<Vec<u8>> {
@@ -119,6 +123,7 @@ impl Oracle {
         for (domain, key) in &keys {
             self.read_history(reader, *domain, key).unwrap();
         }
+        self.read_changes(reader).unwrap();
     }
 
     pub(crate) fn check_view(&self, view: &View, keys: &BTreeSet<(usize, Vec<u8>)>, at: u64) {
@@ -177,6 +182,45 @@ impl Oracle {
         }
         for (domain, key) in &keys {
             self.read_history(reader, *domain, key)?;
+        }
+        self.read_changes(reader)
+    }
+
+    /// The changes of a range of blocks, in order.
+    pub(crate) fn changes(&self, from: u64, to: u64) -> Vec<StateChange> {
+        let mut changes = Vec::new();
+        for ((domain, key), versions) in &self.versions {
+            for (block, after) in versions.iter().filter(|(block, _)| (from..=to).contains(*block)) {
+                let before = block.checked_sub(1).and_then(|before| self.get(*domain, key, before));
+                let (key, after) = (key.clone(), after.clone());
+                changes.push(StateChange { block: *block, domain: *domain, key, before, after });
+            }
+        }
+        changes.sort_by(|a, b| (a.block, a.domain, &a.key).cmp(&(b.block, b.domain, &b.key)));
+        changes
+    }
+
+    /// All changes, those of some blocks in the middle, of one block and of one domain.
+    pub(crate) fn read_changes(&self, reader: &Reader) -> Result<(), Error> {
+        let Some((first, head)) = self.range() else { return Ok(()) };
+        let lowest = first + u64::from(self.is_pruned);
+        let all = |changes: Changes| changes.collect::<Result<Vec<_>, _>>();
+        assert!(all(reader.changes(..)?)? == self.changes(lowest, head), "all changes");
+        if self.is_pruned {
+            assert!(matches!(reader.changes(first..), Err(Error::OutOfRange { .. })));
+        }
+        assert!(matches!(reader.changes(..=head + 1), Err(Error::OutOfRange { .. })));
+        let len = (head + 1).saturating_sub(lowest);
+        for (from, to) in [(lowest + len / 3, lowest + 2 * len / 3), (head, head)] {
+            if (lowest..=head).contains(&from) && to <= head {
+                let expected = self.changes(from, to);
+                assert!(all(reader.changes(from..=to)?)? == expected, "changes of {from} to {to}");
+                let of_code = expected.into_iter().filter(|change| change.domain == 1).collect::<Vec<_>>();
+                let found = all(reader
+                    .changes((Bound::Excluded(from - 1), Bound::Included(to)))?
+                    .of_domain(DOMAINS[1])?)?;
+                assert!(found == of_code, "changes of a domain from {from} to {to}");
+            }
         }
         Ok(())
     }

@@ -32,6 +32,8 @@ pub(crate) enum SyncPoint {
     Index,
     /// Of a `.kvei`.
     Filter,
+    /// Of a `.kvbi`.
+    BlockIndex,
     /// Of the directory that holds a new archive.
     Parent,
 }
@@ -59,6 +61,7 @@ impl SyncPoint {
             "kv" => Some(Self::Segment),
             "bt" => Some(Self::Index),
             "kvei" => Some(Self::Filter),
+            "kvbi" => Some(Self::BlockIndex),
             "wal" if is_first => Some(Self::LogRecovery),
             "wal" if node.bytes.len() == LOG_HEADER => Some(Self::LogHeader),
             "wal" => Some(Self::of_record(node)),
