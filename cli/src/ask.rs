@@ -153,6 +153,11 @@ impl Asked {
         bytes.map_err(|reason| Failure::usage(format!("{what}: {reason}")))
     }
 
+    /// Whether its domains are those of the Ethereum formats.
+    pub(crate) fn is_ethereum(&self) -> bool {
+        self.is_ethereum
+    }
+
     /// How values are printed.
     pub(crate) fn face(&self) -> Face {
         self.encoding.face(self.is_ethereum)
@@ -180,6 +185,6 @@ pub(crate) fn warn_of_slow_reads(reader: &Reader) {
     };
     warning(format_args!(
         "{problem}{others}: the answers are right, but lookups are slower, and those that need a damaged .kv fail; `icecore ls DIR` \
-         lists every damage, `icecore reindex DIR --rebuild` builds .bt and .kvei files again"
+         lists every damage, `icecore reindex DIR --rebuild` builds .bt, .kvei and .kvbi files again"
     ));
 }

@@ -5,6 +5,7 @@ mod completions;
 mod create;
 mod demo;
 mod diff;
+mod export;
 mod get;
 mod history;
 mod info;
@@ -54,6 +55,8 @@ pub(crate) enum Command {
     History(history::Args),
     /// Compare two archives, or one at two heights
     Diff(diff::Args),
+    /// Write changes or a state as CSV or JSON lines
+    Export(export::Args),
     /// Answer many questions, one JSON request and answer a line
     Query(query::Args),
     /// Print the root of the state at a block
@@ -109,6 +112,7 @@ impl Command {
             Self::Scan(args) => scan::run(&args),
             Self::History(args) => history::run(&args),
             Self::Diff(args) => diff::run(&args),
+            Self::Export(args) => export::run(&args),
             Self::Query(args) => query::run(args),
             Self::Root(args) => root::run(&args),
             Self::Prove(args) => prove::run(&args),

@@ -10,6 +10,7 @@ mod datasets;
 mod diff;
 mod driver;
 mod examples;
+mod export;
 mod info;
 mod ingest;
 mod inputs;

@@ -357,6 +357,12 @@ pub(crate) const GET: &[Goal] = &[
 
 /// The figures of `ingest`.
 pub(crate) const INGEST: &[Goal] = &[
+    ("block index: bytes an entry", "B/entry", AtMost(4.0)),
+    ("changes of all blocks: rate", "M rows/s", Free),
+    ("icecore export, csv: rate", "M rows/s", AtLeast(1.0)),
+    ("icecore export, csv: memory", "MB", Free),
+    ("icecore export, jsonl: rate", "M rows/s", AtLeast(1.0)),
+    ("icecore export, jsonl: memory", "MB", Free),
     ("ingest, changes in order: processor a change", "us", AtMost(0.7)),
     ("ingest, changes shuffled: processor a change", "us", Free),
     ("ingest, nothing emitted: processor a change", "us", Free),

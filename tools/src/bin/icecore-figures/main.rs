@@ -1,6 +1,7 @@
 //! Measures every figure that the design promises and says which are met, in one run on one machine.
 
 mod child;
+mod export;
 mod files;
 mod follow;
 mod get;
@@ -61,6 +62,8 @@ enum Command {
     /// The figures of an archive in a bucket: requests, bytes and waits, and times beside requests without any of our code.
     #[cfg(feature = "remote")]
     Remote(remote::RemoteArgs),
+    /// The figures of an export: rates of changes and of the files of the command `icecore`, and its memory.
+    Export(export::ExportArgs),
     /// Plots of the reports of runs, as SVG.
     Plot(plot::PlotArgs),
     /// Work whose memory is measured, in a process of its own.
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         Command::Ingest(args) => ingest::run(&args),
         #[cfg(feature = "remote")]
         Command::Remote(args) => remote::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Plot(args) => plot::run(&args),
         Command::Child(args) => child::run(&args),
     };

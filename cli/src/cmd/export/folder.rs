@@ -1,0 +1,240 @@
+//! The folder of an export: which files it has, and how one becomes whole at once.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use icecore::Reader;
+use serde::{Deserialize, Serialize};
+
+use super::rows::Columns;
+use super::{Args, What};
+use crate::exit::Failure;
+
+/// What a folder says of the export in it.
+const DESCRIPTION: &str = "EXPORT.json";
+
+/// What the name of a file ends with until it is whole.
+const UNFINISHED: &str = ".unfinished";
+
+/// The longest description that is read, in bytes.
+const DESCRIPTION_MAX: u64 = 1 << 20;
+
+/// Which blocks go to which files.
+pub(super) struct Plan {
+    pub(super) what: What,
+    /// Those that are exported; for a state the one that it is at.
+    pub(super) blocks: RangeInclusive<u64>,
+    blocks_per_file: u64,
+    description: Description,
+}
+
+/// What must be the same when an export is taken up again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Description {
+    what: String,
+    format: String,
+    encoding: String,
+    first_block: u64,
+    last_block: u64,
+    blocks_per_file: u64,
+    chain_id: Option<u64>,
+    /// Each with its columns.
+    domains: Vec<(String, Vec<String>)>,
+}
+
+impl Plan {
+    pub(super) fn new(args: &Args, reader: &Reader, columns: &[Columns]) -> Result<Self, Failure> {
+        let blocks = match args.what {
+            What::State => {
+                let at = args.at.unwrap_or_default().resolve(reader)?;
+                // It says so where there is no such height.
+                let at = reader.at(at)?.height();
+                at..=at
+            }
+            What::Changes => changes(args, reader)?,
+        };
+        let columns = columns.iter().map(|columns| {
+            (columns.domain.clone(), columns.names().into_iter().map(str::to_owned).collect())
+        });
+        let description = Description {
+            what: format!("{:?}", args.what).to_lowercase(),
+            format: args.format.extension().to_owned(),
+            encoding: format!("{:?}", args.encoding).to_lowercase(),
+            first_block: *blocks.start(),
+            last_block: *blocks.end(),
+            blocks_per_file: args.blocks_per_file,
+            chain_id: args.chain_id,
+            domains: columns.collect(),
+        };
+        Ok(Self { what: args.what, blocks, blocks_per_file: args.blocks_per_file, description })
+    }
+
+    /// The blocks of each file: aligned, so that exports that follow each other have files that do.
+    pub(super) fn spans(&self) -> impl Iterator<Item = RangeInclusive<u64>> {
+        let (mut next, last) = (Some(*self.blocks.start()), *self.blocks.end());
+        let len = self.blocks_per_file;
+        std::iter::from_fn(move || {
+            let from = next.filter(|from| *from <= last)?;
+            let to = (from / len).saturating_add(1).saturating_mul(len).saturating_sub(1).min(last);
+            next = to.checked_add(1);
+            Some(from..=to)
+        })
+    }
+
+    /// How many heights there are, for progress.
+    pub(super) fn heights(&self) -> u64 {
+        (self.blocks.end() - self.blocks.start()).saturating_add(1)
+    }
+
+    /// The name of a file inside the folder.
+    pub(super) fn part(&self, domain: &str, span: &RangeInclusive<u64>, extension: &str) -> PathBuf {
+        let span = match self.what {
+            What::Changes => format!("blocks={}-{}", span.start(), span.end()),
+            What::State => format!("block={}", span.end()),
+        };
+        PathBuf::from(format!("domain={domain}")).join(span).join(format!("part.{extension}"))
+    }
+}
+
+/// The blocks whose changes are asked for.
+fn changes(args: &Args, reader: &Reader) -> Result<RangeInclusive<u64>, Failure> {
+    let blocks = args.blocks;
+    let from = blocks.and_then(|blocks| blocks.from);
+    let range = match (from, blocks.and_then(|blocks| blocks.to)) {
+        (None, None) => reader.changes(..)?.range(),
+        (Some(from), None) => reader.changes(from..)?.range(),
+        (None, Some(to)) => reader.changes(..to)?.range(),
+        (Some(from), Some(to)) => reader.changes(from..to)?.range(),
+    };
+    let (from, to) =
+        range.ok_or_else(|| Failure::OutOfRange("the archive has none of these blocks".to_owned()))?;
+    Ok(from..=to)
+}
+
+/// The folder that an export goes to.
+pub(super) struct Folder {
+    path: PathBuf,
+}
+
+/// A file that is being written under another name than its own.
+pub(super) struct Part {
+    file: File,
+    path: PathBuf,
+    unfinished: PathBuf,
+}
+
+fn failed(operation: &'static str, path: &Path) -> impl Fn(io::Error) -> Failure {
+    move |source| Failure::File { operation, path: path.to_owned(), source }
+}
+
+impl Folder {
+    /// Makes the folder where there is none.
+    ///
+    /// # Errors
+    /// It has something else than an export.
+    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+        fs::create_dir_all(path).map_err(failed("create", path))?;
+        let folder = Self { path: path.to_owned() };
+        let mut entries = fs::read_dir(path).map_err(failed("read", path))?;
+        if !folder.description_path().exists() && entries.next().is_some() {
+            return Err(Failure::usage(format!(
+                "{} has files that are no export: choose another folder",
+                path.display()
+            )));
+        }
+        Ok(folder)
+    }
+
+    fn description_path(&self) -> PathBuf {
+        self.path.join(DESCRIPTION)
+    }
+
+    /// Goes on with the export that the folder has, or begins one. Where no blocks were asked for, they are those that it began with.
+    ///
+    /// # Errors
+    /// It has another one.
+    pub(super) fn take_up(&self, plan: &mut Plan, takes_blocks: bool) -> Result<(), Failure> {
+        let path = self.description_path();
+        let Ok(file) = File::open(&path) else {
+            let mut part = self.create(Path::new(DESCRIPTION))?;
+            let text = serde_json::to_string_pretty(&plan.description).map_err(io::Error::from);
+            text.and_then(|text| writeln!(part.file, "{text}")).map_err(failed("write", &path))?;
+            return part.keep();
+        };
+        let mut text = String::new();
+        file.take(DESCRIPTION_MAX).read_to_string(&mut text).map_err(failed("read", &path))?;
+        let found: Description = serde_json::from_str(&text).map_err(|error| {
+            Failure::usage(format!("{} is no description of an export: {error}", path.display()))
+        })?;
+        let is_known = plan.what == What::State || *plan.blocks.start() <= found.first_block;
+        if takes_blocks && is_known && found.last_block <= *plan.blocks.end() {
+            plan.blocks = found.first_block..=found.last_block;
+            (plan.description.first_block, plan.description.last_block) =
+                (found.first_block, found.last_block);
+        }
+        if found == plan.description {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "{} has another export, of blocks {} to {}: {} says which; choose another folder",
+            self.path.display(),
+            found.first_block,
+            found.last_block,
+            path.display(),
+        )))
+    }
+
+    /// Whether a file is whole.
+    pub(super) fn has(&self, name: &Path) -> Result<bool, Failure> {
+        let path = self.path.join(name);
+        path.try_exists().map_err(failed("look at", &path))
+    }
+
+    /// The path of a file.
+    pub(super) fn path(&self, name: &Path) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Begins a file, under another name until it is whole.
+    pub(super) fn create(&self, name: &Path) -> Result<Part, Failure> {
+        let path = self.path.join(name);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(failed("create", folder))?;
+        }
+        let mut unfinished = path.clone().into_os_string();
+        unfinished.push(UNFINISHED);
+        let unfinished = PathBuf::from(unfinished);
+        let file = File::create(&unfinished).map_err(failed("create", &unfinished))?;
+        Ok(Part { file, path, unfinished })
+    }
+}
+
+impl Part {
+    /// What went wrong when this file was written.
+    pub(super) fn failure(&self, source: io::Error) -> Failure {
+        failed("write", &self.unfinished)(source)
+    }
+
+    /// Gives the file its name, when its bytes are durable.
+    pub(super) fn keep(self) -> Result<(), Failure> {
+        self.file.sync_all().map_err(|source| self.failure(source))?;
+        fs::rename(&self.unfinished, &self.path).map_err(failed("rename", &self.path))?;
+        if let Some(folder) = self.path.parent() {
+            let synced = File::open(folder).and_then(|folder| folder.sync_all());
+            synced.map_err(failed("sync", folder))?;
+        }
+        Ok(())
+    }
+}
+
+impl Write for Part {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.file.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}

@@ -1,0 +1,230 @@
+//! `icecore export`: what the files say, how an export is taken up again, and that `--check` finds a wrong row.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::driver::{Place, archive, forty_blocks, icecore};
+
+/// All files of a folder by name, with their text.
+fn files(folder: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![Path::new(folder).to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
+                found.push((name, fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn changes_are_written_with_the_values_before_and_after() {
+    let place = Place::new();
+    let (dir, out) = (archive(&place, 4, &forty_blocks()), place.text("out"));
+    let args = ["export", &dir, "--format", "csv", "--out", &out, "--blocks-per-file", "16", "--check"];
+    let run = icecore(&args).ok();
+    assert_eq!(
+        run.out,
+        "62 rows of blocks 1 to 40 in 3 files, 0 there already; all compared with the archive\n"
+    );
+    let written = files(&out);
+    let names: Vec<_> = written.iter().map(|(name, _)| name.as_str()).collect();
+    let spans = ["1-15", "16-31", "32-40"];
+    let mut expected: Vec<_> = spans.map(|span| format!("domain=kv/blocks={span}/part.csv")).to_vec();
+    expected.insert(0, "EXPORT.json".to_owned());
+    expected.sort();
+    assert_eq!(names, expected);
+    let first = &written.iter().find(|(name, _)| name.contains("=1-15")).unwrap().1;
+    assert!(
+        first.starts_with("block_number,key,from_value,to_value\n1,k,,v1\n2,even,,0x0002\n2,k,v1,v2\n"),
+        "{first}"
+    );
+    assert!(first.contains("\n10,gone,,here\n"), "{first}");
+    let second = &written.iter().find(|(name, _)| name.contains("=16-31")).unwrap().1;
+    assert!(second.contains("\n20,gone,here,\n"), "{second}");
+
+    let lines = place.text("lines");
+    let args =
+        ["export", &dir, "--format", "jsonl", "--out", &lines, "--blocks", "20..=20", "--check", "--json"];
+    let told = icecore(&args).ok().json();
+    assert_eq!((&told["rows_written"], &told["difference"]), (&json!(3), &Value::Null));
+    let text = fs::read_to_string(format!("{lines}/domain=kv/blocks=20-20/part.jsonl")).unwrap();
+    let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let row = |key, from, to| json!({ "block_number": 20, "key": key, "from_value": from, "to_value": to });
+    assert_eq!(
+        rows,
+        [
+            row("even", json!("0x0012"), json!("0x0014")),
+            row("gone", json!("here"), Value::Null),
+            row("k", json!("v19"), json!("v20")),
+        ]
+    );
+}
+
+#[test]
+fn a_state_is_written_as_a_scan_prints_it() {
+    let place = Place::new();
+    let (dir, out) = (archive(&place, 4, &forty_blocks()), place.text("out"));
+    icecore(&["export", &dir, "--format", "csv", "--out", &out, "--what", "state", "--at", "19", "--check"])
+        .ok();
+    let text = fs::read_to_string(format!("{out}/domain=kv/block=19/part.csv")).unwrap();
+    assert_eq!(text, "block_number,key,value\n19,even,0x0012\n19,gone,here\n19,k,v19\n");
+}
+
+#[test]
+fn a_stopped_export_goes_on_with_the_files_that_are_missing() {
+    let place = Place::new();
+    let (dir, out) = (archive(&place, 4, &forty_blocks()), place.text("out"));
+    let args = ["export", &dir, "--format", "jsonl", "--out", &out, "--blocks-per-file", "8"];
+    icecore(&args).ok();
+    let whole = files(&out);
+    // As a kill leaves it: one file not begun, one not whole.
+    let part = |span: &str| format!("{out}/domain=kv/blocks={span}/part.jsonl");
+    fs::remove_file(part("8-15")).unwrap();
+    let half = fs::read(part("24-31")).unwrap();
+    fs::write(format!("{}.unfinished", part("24-31")), &half[..half.len() / 2]).unwrap();
+    fs::remove_file(part("24-31")).unwrap();
+    let run = icecore(&[&args[..], &["--check"]].concat()).ok();
+    assert!(run.out.contains("in 2 files, 4 there already; all compared"), "{}", run.out);
+    assert_eq!(files(&out), whole);
+    // More blocks came: the export is of those that it began with.
+    icecore(&["ingest", &dir, &place.file("more", crate::driver::line(41, "k", None)), "--format", "jsonl"])
+        .ok();
+    assert!(icecore(&args).ok().out.contains("blocks 1 to 40 in 0 files, 6 there already"));
+}
+
+#[test]
+fn a_wrong_row_is_named() {
+    let place = Place::new();
+    let (dir, out) = (archive(&place, 4, &forty_blocks()), place.text("out"));
+    for format in ["csv", "jsonl"] {
+        let out = format!("{out}-{format}");
+        let args = ["export", &dir, "--format", format, "--out", &out, "--check"];
+        icecore(&args).ok();
+        let path = format!("{out}/domain=kv/blocks=1-40/part.{format}");
+        let sound = fs::read_to_string(&path).unwrap();
+        let cut = &sound[..=sound.trim_end().rfind('\n').unwrap()];
+        let last = sound.lines().last().unwrap();
+        for (text, told) in [
+            (sound.replacen("v7", "v8", 1), "row 10: not what the archive has"),
+            (sound.replacen("0x0014", "0x00zz", 1), "is not hex"),
+            (cut.to_owned(), "row 62: the file ends before it"),
+            (format!("{sound}{last}\n"), "row 63: the archive has no such row"),
+        ] {
+            fs::write(&path, text).unwrap();
+            let run = icecore(&args);
+            assert_eq!(run.code, 1, "{told}: {}", run.err);
+            assert!(run.out.contains(told) && run.out.contains(&path), "{told}: {}", run.out);
+        }
+        fs::write(&path, sound).unwrap();
+        icecore(&args).ok();
+    }
+}
+
+#[test]
+fn ethereum_has_the_columns_of_cryo() {
+    let place = Place::new();
+    let (dir, out) = (place.text("eth.ice"), place.text("out"));
+    let address = format!("0x{}", "ab".repeat(20));
+    let change = |block: u64, field: &str, slot: Option<&str>, value: Option<&str>| {
+        let mut change = json!({ "block": block, "address": address, "field": field, "value": value });
+        if let Some(slot) = slot {
+            change["slot"] = json!(slot);
+        }
+        format!("{change}\n")
+    };
+    let slot = format!("0x{:064x}", 7);
+    let lines = change(1, "balance", None, Some("0x0"))
+        + &change(2, "balance", None, Some("0x10"))
+        + &change(2, "storage", Some(&slot), Some("0x5"))
+        + &change(3, "storage", Some(&slot), None)
+        + &change(3, "code", None, Some("0x"));
+    let input = place.file("changes.jsonl", lines);
+    icecore(&["ingest", &dir, &input, "--format", "eth-changes", "--create"]).ok();
+    icecore(&["export", &dir, "--format", "csv", "--out", &out, "--chain-id", "1", "--check"]).ok();
+    let of = |domain: &str| fs::read_to_string(format!("{out}/domain={domain}/blocks=1-3/part.csv")).unwrap();
+    let head = "block_number,transaction_index,transaction_hash,address,";
+    assert_eq!(
+        of("balance"),
+        format!("{head}from_value,to_value,chain_id\n1,,,{address},,0x00,1\n2,,,{address},0x00,0x10,1\n")
+    );
+    let five = format!("0x{:064x}", 5);
+    let slots = format!("2,,,{address},{slot},,{five},1\n3,,,{address},{slot},{five},,1\n");
+    assert_eq!(of("storage"), format!("{head}slot,from_value,to_value,chain_id\n{slots}"));
+    assert_eq!(of("code"), format!("{head}from_value,to_value,chain_id\n3,,,{address},,0x,1\n"));
+    assert_eq!(of("nonce"), format!("{head}from_value,to_value,chain_id\n"));
+}
+
+#[test]
+fn what_is_refused_is_told() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let taken = place.path("taken");
+    fs::create_dir(&taken).unwrap();
+    fs::write(taken.join("notes.txt"), "mine").unwrap();
+    let taken = taken.to_str().unwrap();
+    icecore(&["export", &dir, "--format", "csv", "--out", taken]).fails(2, "has files that are no export");
+    let out = place.text("out");
+    icecore(&["export", &dir, "--format", "csv", "--out", &out, "--blocks", "3..9"]).ok();
+    icecore(&["export", &dir, "--format", "csv", "--out", &out, "--blocks", "3..10"])
+        .fails(2, "has another export");
+    icecore(&["export", &dir, "--format", "jsonl", "--out", &out, "--blocks", "3..9"])
+        .fails(2, "has another export");
+    for (option, value, code, told) in [
+        ("--domain", "none", 2, "kv"),
+        ("--blocks", "9..3", 2, "has no block"),
+        ("--blocks", "3", 2, "is not a range of blocks"),
+        ("--blocks", "0..9", 3, "0"),
+        ("--blocks", "3..99", 3, "98"),
+        ("--blocks-per-file", "0", 2, "at least 1"),
+        ("--encoding", "text", 2, "absent values from empty ones"),
+        ("--at", "3", 2, "--at with --what state"),
+    ] {
+        let fresh = place.text("fresh");
+        icecore(&["export", &dir, "--format", "csv", "--out", &fresh, option, value]).fails(code, told);
+    }
+    let file = place.file("file", "");
+    icecore(&["export", &dir, "--format", "csv", "--out", &file]).fails(7, "file");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_told_and_leaves_nothing_that_is_taken_for_whole() {
+    let place = Place::new();
+    let (dir, out) = (archive(&place, 4, &forty_blocks()), place.text("out"));
+    let args = ["export", &dir, "--format", "csv", "--out", &out];
+    icecore(&args).ok();
+    let part = format!("{out}/domain=kv/blocks=1-40/part.csv");
+    fs::remove_file(&part).unwrap();
+    // A device that is always full takes the place of the file.
+    std::os::unix::fs::symlink("/dev/full", format!("{part}.unfinished")).unwrap();
+    icecore(&args).fails(6, "part.csv");
+    assert!(!Path::new(&part).exists());
+    fs::remove_file(format!("{part}.unfinished")).unwrap();
+    icecore(&[&args[..], &["--check"]].concat()).ok();
+}
+
+#[test]
+fn duckdb_and_polars_read_what_the_archive_has() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tools/export_agrees.py");
+    let run = std::process::Command::new("python3")
+        .args([script, env!("CARGO_BIN_EXE_icecore"), &dir, "kv"])
+        .output();
+    let Ok(run) = run else { return eprintln!("skipped: there is no python3") };
+    let said = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
+    match run.status.code() {
+        Some(77) => eprintln!("skipped: {said}"),
+        code => assert_eq!(code, Some(0), "{said}"),
+    }
+}
