@@ -19,6 +19,8 @@ mod number;
 mod place;
 mod print;
 mod progress;
+#[cfg(feature = "s3")]
+mod push_to;
 
 use std::process::ExitCode;
 use std::sync::LazyLock;

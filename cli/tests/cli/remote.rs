@@ -100,3 +100,30 @@ fn verbs_that_read_take_a_bucket() {
     icecore(&["get", &url, &key, "--cache", &cache, "--fetch", "5000"]).fails(2, "power of two");
     icecore(&["get", &url, &key, "--cache", &cache, "--generation", "9"]).fails(7, "has no generation 9");
 }
+
+#[test]
+fn an_ingest_pushes_what_it_finishes() {
+    let place = Place::new();
+    let (dir, url) = (place.text("a.ice"), format!("file://{}", place.text("bucket")));
+    let input = place.file("blocks.jsonl", forty_blocks());
+    let ingest = ["ingest", &dir, &input, "--format", "jsonl"];
+    let create = ["--create", "--blocks-per-step", "4", "--reorg-window", "0", "--push-to"];
+
+    // A URL that is none is refused before an archive is made.
+    icecore(&[&ingest[..], &create, &["bucket"]].concat()).fails(2, "not a bucket");
+    assert!(!place.path("a.ice").exists());
+
+    // A bucket that fails costs no block.
+    place.file("no folder", "");
+    let broken = format!("file://{}/bucket", place.text("no folder"));
+    let failed = icecore(&[&ingest[..], &create, &[&broken]].concat());
+    assert!(failed.code != 0 && failed.err.contains("the archive is complete"), "{}", failed.err);
+    let head = icecore(&["stats", &dir, "--json"]).ok().json()["head"].clone();
+    assert!(failed.out.contains(&format!("head {head}")), "{}", failed.out);
+
+    let again = icecore(&[&ingest[..], &["--push-to", &url]].concat()).ok();
+    assert!(again.err.contains("published as generation 1"), "{}", again.err);
+    let pushed = icecore(&["push", &dir, &url, "--json"]).ok().json();
+    // The last step is not finished.
+    assert_eq!((&pushed["is_new"], &pushed["head"]), (&json!(false), &json!(39)));
+}

@@ -26,6 +26,11 @@ use crate::keys::{ETHEREUM_DOMAINS, KeyShape};
 use crate::number;
 use crate::print::count;
 use crate::progress::{self, Bars};
+#[cfg(feature = "s3")]
+use crate::{
+    notes::note,
+    push_to::{PushTo, PushToArgs},
+};
 
 /// Blocks that are parsed ahead of the one being committed.
 const AHEAD_MAX: usize = 16;
@@ -67,6 +72,9 @@ pub(crate) struct Args {
     /// Leave merging for later; finished steps still become segments
     #[arg(long)]
     no_merge: bool,
+    #[cfg(feature = "s3")]
+    #[command(flatten)]
+    push_to: PushToArgs,
     /// Tell what was done as JSON
     #[arg(long)]
     json: bool,
@@ -141,6 +149,8 @@ impl FromStr for Sync {
 
 pub(crate) fn run(args: Args) -> Outcome {
     check(&args)?;
+    #[cfg(feature = "s3")]
+    let bucket = args.push_to.bucket()?;
     let present = open_present(&args)?;
     let domains =
         present.as_ref().map_or_else(|| declared(&args), |archive| archive.reader().domains().to_vec());
@@ -162,6 +172,8 @@ pub(crate) fn run(args: Args) -> Outcome {
     let archive = present.map_or_else(|| create(&args, domains), Ok)?;
     archive.set_progress_listener(Arc::new(Bars::new()));
     tell_repairs(&archive);
+    #[cfg(feature = "s3")]
+    let push = bucket.map(|bucket| PushTo::start(&archive, bucket));
     let names: Vec<String> = match args.format {
         FormatName::Jsonl => archive.reader().domains().iter().map(|domain| domain.name.clone()).collect(),
         FormatName::EthChanges | FormatName::GethDiff => ETHEREUM_DOMAINS.map(str::to_owned).to_vec(),
@@ -176,6 +188,8 @@ pub(crate) fn run(args: Args) -> Outcome {
     let root = tally.root.map_or_else(|| archive.reader().latest().and_then(|view| view.root()).ok(), Some);
     // Syncs what was committed also where the input was bad.
     let closed = archive.close();
+    #[cfg(feature = "s3")]
+    let pushed = push.map(PushTo::finish).transpose();
     match ingested {
         Ok(()) => {}
         // Given again it would stop at the same block.
@@ -184,7 +198,12 @@ pub(crate) fn run(args: Args) -> Outcome {
     }
     closed?;
     tell_unknown(&tally);
-    summarise(&tally, head, root, started.elapsed().as_secs_f64(), args.json)
+    let told = summarise(&tally, head, root, started.elapsed().as_secs_f64(), args.json)?;
+    #[cfg(feature = "s3")]
+    if let Some(Some(generation)) = pushed? {
+        note(format_args!("published as generation {generation}"));
+    }
+    Ok(told)
 }
 
 /// Opens the inputs and reads their first lines.
