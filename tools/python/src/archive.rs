@@ -1,5 +1,6 @@
 //! An open archive: lookups, roots and proofs. What is tabular it gives as [`Rows`].
 
+use std::ops;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -197,6 +198,37 @@ impl Archive {
     fn history(&self, py: Python<'_>, domain: &str, key: Bytes, at: Option<Count>) -> PyResult<Rows> {
         let view = self.view(py, at)?;
         Ok(Rows::new(Query::History { view, domain: domain.to_owned(), key: key.as_ref().to_vec() })?)
+    }
+
+    /// What the blocks of a range changed, in the order of the blocks, as a table with the columns ``block``, ``domain``, ``key``,
+    /// ``before`` and ``after``: the value before the block, null where there was none, and after it, null where the block deleted
+    /// the key.
+    ///
+    /// Args:
+    ///     start: the first block; the lowest whose changes are known unless it is given.
+    ///     end: the block to end before; after the newest unless it is given.
+    ///     domain: only changes of this domain.
+    ///
+    /// Raises:
+    ///     OutOfRangeError: the range begins below the lowest block whose changes are known, or ends above the head.
+    ///
+    /// >>> for block, domain, key, before, after in archive.changes(start=2):
+    /// ...     print(block, domain, key, before, after)
+    /// 2 kv b'alice' b'100' b'80'
+    /// 2 kv b'carol' None b'20'
+    /// 3 kv b'bob' b'7' None
+    #[pyo3(signature = (start=None, end=None, *, domain=None))]
+    fn changes(
+        &self,
+        py: Python<'_>,
+        start: Option<Count>,
+        end: Option<Count>,
+        domain: Option<String>,
+    ) -> PyResult<Rows> {
+        let start = start.map_or(ops::Bound::Unbounded, |block| ops::Bound::Included(block.0));
+        let end = end.map_or(ops::Bound::Unbounded, |block| ops::Bound::Excluded(block.0));
+        let blocks = self.with(py, |reader| Ok(reader.changes((start, end))?.range()))?;
+        Ok(Rows::new(Query::Changes { reader: self.opened()?, blocks, domain })?)
     }
 
     /// The root of the state after a block: 32 bytes, all zero for an empty state.

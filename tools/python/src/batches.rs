@@ -6,7 +6,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use arrow_array::builder::{BinaryBuilder, UInt64Builder};
+use arrow_array::builder::{BinaryBuilder, StringBuilder, UInt64Builder};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
@@ -24,6 +24,8 @@ pub(crate) fn schema(columns: &[Column]) -> SchemaRef {
     let field = |column: &Column| match column {
         Column::Key => Field::new(column.name(), DataType::Binary, false),
         Column::Value { is_nullable } => Field::new(column.name(), DataType::Binary, *is_nullable),
+        Column::Before | Column::After => Field::new(column.name(), DataType::Binary, true),
+        Column::Domain => Field::new(column.name(), DataType::Utf8, false),
         Column::Block => Field::new(column.name(), DataType::UInt64, false),
     };
     Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()))
@@ -51,7 +53,8 @@ impl Batches {
             while rows < BATCH_ROWS && bytes < BATCH_BYTES {
                 let Some(row) = source.next() else { break };
                 let row = row?;
-                bytes += row.key.len() + row.value.as_ref().map_or(0, Vec::len);
+                bytes += row.key.len()
+                    + [&row.before, &row.value].into_iter().flatten().map(Vec::len).sum::<usize>();
                 rows += 1;
                 builders.iter_mut().for_each(|builder| builder.push(&row));
             }
@@ -92,13 +95,17 @@ enum Builder {
     Key(BinaryBuilder),
     Value(BinaryBuilder),
     Block(UInt64Builder),
+    Domain(StringBuilder),
+    Before(BinaryBuilder),
 }
 
 impl Builder {
     fn new(column: Column) -> Self {
         match column {
             Column::Key => Self::Key(BinaryBuilder::new()),
-            Column::Value { .. } => Self::Value(BinaryBuilder::new()),
+            Column::Value { .. } | Column::After => Self::Value(BinaryBuilder::new()),
+            Column::Before => Self::Before(BinaryBuilder::new()),
+            Column::Domain => Self::Domain(StringBuilder::new()),
             Column::Block => Self::Block(UInt64Builder::new()),
         }
     }
@@ -108,12 +115,17 @@ impl Builder {
             Self::Key(keys) => keys.append_value(&row.key),
             Self::Value(values) => values.append_option(row.value.as_deref()),
             Self::Block(blocks) => blocks.append_value(row.block),
+            Self::Domain(names) => names.append_option(row.domain.as_deref()),
+            Self::Before(values) => values.append_option(row.before.as_deref()),
         }
     }
 
     fn finish(self) -> ArrayRef {
         match self {
-            Self::Key(mut values) | Self::Value(mut values) => Arc::new(values.finish()),
+            Self::Key(mut values) | Self::Value(mut values) | Self::Before(mut values) => {
+                Arc::new(values.finish())
+            }
+            Self::Domain(mut names) => Arc::new(names.finish()),
             Self::Block(mut blocks) => Arc::new(blocks.finish()),
         }
     }

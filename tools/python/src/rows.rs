@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_schema::ffi::FFI_ArrowSchema;
-use icecore::{Error, Scan, View};
+use icecore::{Error, Reader, Scan, View};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyCapsule, PyTuple};
@@ -28,6 +28,8 @@ pub(crate) enum Query {
     Scan { view: View, domain: String, scan: Scan },
     /// The versions of a key.
     History { view: View, domain: String, key: Vec<u8> },
+    /// What the blocks from the first to the second, both included, changed; in one domain, or in all.
+    Changes { reader: Arc<OfProcess<Reader>>, blocks: Option<(u64, u64)>, domain: Option<String> },
     /// Keys and their values.
     Keys { view: View, domain: String, keys: Arc<[Vec<u8>]> },
 }
@@ -38,6 +40,9 @@ pub(crate) enum Column {
     Key,
     Value { is_nullable: bool },
     Block,
+    Domain,
+    Before,
+    After,
 }
 
 impl Column {
@@ -46,6 +51,9 @@ impl Column {
             Self::Key => "key",
             Self::Value { .. } => "value",
             Self::Block => "block",
+            Self::Domain => "domain",
+            Self::Before => "before",
+            Self::After => "after",
         }
     }
 }
@@ -55,6 +63,16 @@ pub(crate) struct Row {
     pub(crate) key: Vec<u8>,
     pub(crate) value: Option<Vec<u8>>,
     pub(crate) block: u64,
+    /// Only changes have it, and what is below it.
+    pub(crate) domain: Option<Arc<str>>,
+    /// The value before the block.
+    pub(crate) before: Option<Vec<u8>>,
+}
+
+impl Row {
+    fn new(key: Vec<u8>, value: Option<Vec<u8>>, block: u64) -> Self {
+        Self { key, value, block, domain: None, before: None }
+    }
 }
 
 /// The rows of a table, from the first.
@@ -65,6 +83,9 @@ impl Query {
         match self {
             Self::Scan { .. } => &[Column::Key, Column::Value { is_nullable: false }, Column::Block],
             Self::History { .. } => &[Column::Block, Column::Value { is_nullable: true }],
+            Self::Changes { .. } => {
+                &[Column::Block, Column::Domain, Column::Key, Column::Before, Column::After]
+            }
             Self::Keys { .. } => &[Column::Key, Column::Value { is_nullable: true }],
         }
     }
@@ -73,19 +94,25 @@ impl Query {
     ///
     /// # Errors
     /// The domain is unknown, or a key has a length that it does not take. Nothing is read.
-    pub(crate) fn begin(&self) -> Result<RowSource, Error> {
+    pub(crate) fn begin(&self) -> Result<RowSource, Failure> {
         Ok(match self {
             Self::Scan { view, domain, scan } => {
                 let entries = view.scan(&**domain, scan)?;
-                Box::new(entries.map(|entry| {
-                    entry.map(|entry| Row { key: entry.key, value: Some(entry.value), block: entry.block })
-                }))
+                Box::new(
+                    entries
+                        .map(|entry| entry.map(|entry| Row::new(entry.key, Some(entry.value), entry.block))),
+                )
             }
             Self::History { view, domain, key } => {
                 let changes = view.history(&**domain, key)?;
-                Box::new(changes.map(|change| {
-                    change.map(|change| Row { key: Vec::new(), value: change.value, block: change.block })
-                }))
+                Box::new(
+                    changes
+                        .map(|change| change.map(|change| Row::new(Vec::new(), change.value, change.block))),
+                )
+            }
+            Self::Changes { reader, blocks, domain } => {
+                let reader = reader.get()?;
+                begin_changes(reader, *blocks, domain.as_deref())?
             }
             Self::Keys { view, domain, keys } => {
                 // Refuses here what the first read would refuse.
@@ -99,11 +126,41 @@ impl Query {
         match self {
             Self::Scan { view, domain, .. } => format!("scan of {domain} at {}", view.height()),
             Self::History { view, domain, .. } => format!("history in {domain} at {}", view.height()),
+            Self::Changes { blocks: Some((first, last)), .. } => {
+                format!("changes of blocks {first} to {last}")
+            }
+            Self::Changes { blocks: None, .. } => "changes of no block".to_owned(),
             Self::Keys { view, domain, keys } => {
                 format!("{} keys of {domain} at {}", keys.len(), view.height())
             }
         }
     }
+}
+
+/// The changes of blocks, in the order of blocks, domains and keys.
+fn begin_changes(
+    reader: &Reader,
+    blocks: Option<(u64, u64)>,
+    domain: Option<&str>,
+) -> Result<RowSource, Failure> {
+    let names: Vec<Arc<str>> = reader.domains().iter().map(|domain| Arc::from(&*domain.name)).collect();
+    if let Some(domain) = domain {
+        reader.domain(domain)?;
+    }
+    let Some((first, last)) = blocks else { return Ok(Box::new(std::iter::empty())) };
+    let mut changes = reader.changes(first..=last)?;
+    if let Some(domain) = domain {
+        changes = changes.of_domain(domain)?;
+    }
+    Ok(Box::new(changes.map(move |change| {
+        change.map(|change| Row {
+            key: change.key,
+            value: change.after,
+            block: change.block,
+            domain: names.get(change.domain).cloned(),
+            before: change.before,
+        })
+    })))
 }
 
 /// The values of keys, some thousand at a time. It ends with the first error.
@@ -121,7 +178,7 @@ fn read_keys(
         }
         let rows = match view.multi_get(&*domain, chunk) {
             Ok(values) => {
-                let row = |(key, value): (&Vec<u8>, _)| Ok(Row { key: key.clone(), value, block: 0 });
+                let row = |(key, value): (&Vec<u8>, _)| Ok(Row::new(key.clone(), value, 0));
                 chunk.iter().zip(values).map(row).collect()
             }
             Err(error) => {
@@ -134,11 +191,11 @@ fn read_keys(
     chunks.flatten()
 }
 
-/// A table: what :meth:`Archive.scan`, :meth:`Archive.history` and :meth:`Archive.multi_get_rows` give.
+/// A table: what :meth:`Archive.scan`, :meth:`Archive.history`, :meth:`Archive.changes` and :meth:`Archive.multi_get_rows` give.
 ///
 /// Iterate over it for one tuple a row, or hand it to whatever takes the Arrow PyCapsule interface, such as ``polars.DataFrame``,
 /// ``pandas.DataFrame.from_arrow``, ``pyarrow.RecordBatchReader.from_stream`` or a query of DuckDB. Keys and values are ``binary``,
-/// blocks ``uint64``.
+/// blocks ``uint64``, names of domains ``string``.
 ///
 /// Nothing is read before it is asked for, and a batch at a time: 65,536 rows, or fewer where they have 8 MiB. Each beginning reads the
 /// table again from its first row and finds the same: it stays in the state of the archive in which it was asked for, and keeps the
@@ -185,13 +242,13 @@ impl Rows {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = requested_schema;
         let query = self.0.get()?;
-        let batches = Batches::new(query.begin().map_err(Failure::from)?, query.columns());
+        let batches = Batches::new(query.begin()?, query.columns());
         PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(batches)), c"arrow_array_stream")
     }
 
     fn __iter__(&self) -> PyResult<RowIterator> {
         let query = self.0.get()?;
-        let rows = query.begin().map_err(Failure::from)?;
+        let rows = query.begin()?;
         let pending = Pending { rows, chunk: VecDeque::new(), chunk_len: CHUNK_LENS.0, error: None };
         Ok(RowIterator { columns: query.columns(), pending: Mutex::new(OfProcess::new(pending)) })
     }
@@ -256,10 +313,13 @@ impl RowIterator {
             Ok(match column {
                 Column::Key => PyBytes::new(py, &row.key).into_any(),
                 Column::Block => row.block.into_pyobject(py)?.into_any(),
-                Column::Value { .. } => match &row.value {
-                    Some(value) => PyBytes::new(py, value).into_any(),
-                    None => py.None().into_bound(py),
-                },
+                Column::Domain => row.domain.as_deref().into_pyobject(py)?.into_any(),
+                Column::Before => {
+                    row.before.as_ref().map(|value| PyBytes::new(py, value)).into_pyobject(py)?
+                }
+                Column::Value { .. } | Column::After => {
+                    row.value.as_ref().map(|value| PyBytes::new(py, value)).into_pyobject(py)?
+                }
             })
         };
         let cells: Vec<_> = self.columns.iter().map(cell).collect::<PyResult<_>>()?;

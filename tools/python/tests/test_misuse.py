@@ -131,6 +131,7 @@ def test_a_closed_archive_refuses_and_its_tables_go_on(sample):
         lambda: archive.multi_get_rows("kv", []),
         lambda: archive.scan("kv"),
         lambda: archive.history("kv", b"alice"),
+        archive.changes,
         lambda: archive.prove("kv", b"alice"),
         archive.root,
         archive.refresh,

@@ -52,6 +52,35 @@ def test_scans_agree_with_the_model(mixed):
         assert list(archive.scan("kv", at=at, start=low, after=after, reverse=True)) == before
 
 
+def test_changes_agree_with_the_model(mixed):
+    place, state = mixed
+    archive = icecore.open(place)
+    expected = []
+    for key, versions in state.versions.items():
+        before = None
+        for block in sorted(versions):
+            expected.append((block, "kv", key, before, versions[block]))
+            before = versions[block]
+    expected.sort(key=lambda row: (row[0], row[2]))
+    assert list(archive.changes()) == expected
+    for start, end in [(1, 2), (5, 90), (250, 301), (300, 301), (31, 33), (7, 7)]:
+        rows = [row for row in expected if start <= row[0] < end]
+        assert list(archive.changes(start, end)) == rows
+        assert list(archive.changes(start, end, domain="kv")) == rows
+    assert list(archive.changes(start=299)) == [row for row in expected if row[0] >= 299]
+    assert list(archive.changes(end=3)) == [row for row in expected if row[0] < 3]
+    assert list(archive.changes(start=301)) == [], "nothing yet"
+    for bounds in [(0, 5), (5, 302), (302, None)]:
+        with pytest.raises(icecore.OutOfRangeError, match="1 to 300"):
+            archive.changes(*bounds)
+    with pytest.raises(icecore.UnknownDomainError):
+        archive.changes(domain="nope")
+    pl = pytest.importorskip("polars")
+    frame = pl.DataFrame(archive.changes(5, 90))
+    assert frame.rows() == [row for row in expected if 5 <= row[0] < 90]
+    assert frame.schema["domain"] == pl.String
+
+
 def test_domains_have_their_own_keys(tmp_path):
     lines = [
         {"block": 5, "domain": "balance", "key": "0x" + "ab" * 20, "value": "0x05"},
