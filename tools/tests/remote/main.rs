@@ -259,7 +259,9 @@ fn a_copy_without_accessors_answers_the_same_and_gets_them_when_it_is_written() 
         Archive::open(&copy, open_options()).unwrap().close().unwrap();
         chain.check(&copy, got.range);
     }
-    assert_eq!((files[1], files[2]), (2 * files[0], 3 * files[0]));
+    // All but the segments of the archive's own domains have a block index besides.
+    assert_eq!(files[1], 2 * files[0]);
+    assert!((3 * files[0] + 1..4 * files[0]).contains(&files[2]), "{files:?}");
 }
 
 #[test]
