@@ -101,6 +101,7 @@ const UNSAFE_ATTRIBUTES: &[(&str, &str)] = &[
     ("hot/src/lib.rs", "#![deny(unsafe_code)]"),
     ("index/src/lib.rs", "#![forbid(unsafe_code)]"),
     ("segments/src/lib.rs", "#![forbid(unsafe_code)]"),
+    ("tools/datafusion/src/lib.rs", "#![forbid(unsafe_code)]"),
     ("tools/python/src/lib.rs", "#![forbid(unsafe_code)]"),
     ("tools/src/lib.rs", "#![deny(unsafe_code)]"),
 ];

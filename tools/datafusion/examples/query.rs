@@ -1,0 +1,81 @@
+//! SQL over an archive: `cargo run --example query -- chain.ice "select count(*) from state('kv', 17)"`.
+//!
+//! Without arguments it makes an archive of its own and asks what is asked of balances most.
+
+use std::error::Error;
+use std::path::Path;
+
+use datafusion::prelude::SessionContext;
+use icecore::{Archive, Options, Reader};
+
+/// The questions that are asked without arguments, and what they are for.
+const QUESTIONS: [(&str, &str); 4] = [
+    (
+        "the richest at block 3",
+        "\
+select cast(key as varchar) as account, cast(cast(value as varchar) as bigint) as balance, block
+from state('balance', 3) order by balance desc limit 2",
+    ),
+    (
+        "who was there at block 1 and is gone at block 3",
+        "\
+select cast(before.key as varchar) as account from state('balance', 1) before
+left join state('balance', 3) now on before.key = now.key where now.key is null",
+    ),
+    (
+        "all accounts whose names begin with a: a bound of the scan",
+        "\
+select count(*) as accounts from state('balance') where has_prefix(key, X'61')",
+    ),
+    (
+        "what became of alice since block 2",
+        "\
+select block, cast(value as varchar) as balance from history('balance') where key = X'616c696365' and block >= 2",
+    ),
+];
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let context = SessionContext::new();
+    match &arguments[..] {
+        [] => {
+            let place = std::env::temp_dir().join(format!("query-{}.ice", std::process::id()));
+            let archive = sample(&place)?;
+            icecore_datafusion::register(&context, archive.reader().clone());
+            for (question, sql) in QUESTIONS {
+                println!("{question}:\n{sql}");
+                context.sql(sql).await?.show().await?;
+            }
+            archive.close()?;
+            std::fs::remove_dir_all(&place)?;
+        }
+        [place, questions @ ..] => {
+            icecore_datafusion::register(&context, Reader::open(place)?);
+            for sql in questions {
+                context.sql(sql).await?.show().await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn sample(place: &Path) -> Result<Archive, icecore::Error> {
+    let archive = Archive::create(place, Options::new().domain("balance"))?;
+    let blocks: [&[(&str, Option<&str>)]; 3] = [
+        &[("alice", Some("100")), ("bob", Some("7")), ("anna", Some("1"))],
+        &[("alice", Some("80")), ("carol", Some("20"))],
+        &[("alice", Some("60")), ("bob", None), ("carol", Some("40"))],
+    ];
+    for (height, changes) in (1..).zip(blocks) {
+        let mut block = archive.begin(height)?;
+        for (account, balance) in changes {
+            match balance {
+                Some(balance) => block.put("balance", account.as_bytes(), balance.as_bytes())?,
+                None => block.delete("balance", account.as_bytes())?,
+            }
+        }
+        block.commit()?;
+    }
+    Ok(archive)
+}
