@@ -462,6 +462,7 @@ fn kind_of_remote(error: &crate::remote_error::RemoteError) -> ErrorKind {
         R::Url { .. } | R::OtherArchive { .. } | R::Behind { .. } => ErrorKind::Misuse,
         R::NoArchive { .. } | R::NoGeneration { .. } => ErrorKind::NotFound,
         R::Lost { .. } => ErrorKind::Busy,
+        R::DiskFull { .. } | R::CacheFull { .. } => ErrorKind::NoSpace,
         _ => ErrorKind::Environment,
     }
 }

@@ -163,6 +163,7 @@ mod reader;
 mod reader_changes;
 #[cfg(feature = "object-store")]
 mod reader_remote;
+mod reader_source;
 #[cfg(feature = "object-store")]
 mod remote_error;
 mod segment;

@@ -37,10 +37,6 @@ use crate::storage::{Storage, layout};
 use crate::view::View;
 use crate::write::log_drop::{LogDrop, plan_log_drop};
 
-/// Between two looks of a reader that waits for a writer of another process: at first, and in the end.
-const PAUSE_MIN: Duration = Duration::from_micros(100);
-const PAUSE_MAX: Duration = Duration::from_millis(5);
-
 /// The reading side of an archive: its newest block, views of any block, histories, statistics and plans. Cheap to clone, `Send`
 /// and `Sync`; it takes no lock.
 ///
@@ -176,7 +172,7 @@ impl Reader {
     ///
     /// # Cost
     /// In the process of the writer the thread sleeps until it is woken. Otherwise it polls like [`Reader::refresh`], every
-    /// 0.1 ms at first and every 5 ms later.
+    /// 0.1 ms at first and every 5 ms later; in a bucket, where a look is a request, every 0.5 s at first and every 10 s later.
     ///
     /// # Errors
     /// Those of [`Reader::refresh`], at once: a damaged log, [`Error::Closed`], [`Error::Replaced`], [`Error::Io`]. Closing the
@@ -187,8 +183,10 @@ impl Reader {
         timeout: Duration,
     ) -> Result<Option<BlockNumber>, Error> {
         let (after, started) = (after.into(), Instant::now());
-        let mut pause = PAUSE_MIN;
+        let mut pauses = self.pauses();
         loop {
+            #[cfg(feature = "object-store")]
+            self.follow_bucket()?;
             self.shared.follow()?;
             // Before the look, as in `refresh`.
             let open = self.shared.check_open();
@@ -204,9 +202,9 @@ impl Reader {
             if left.is_zero() {
                 return Ok(None);
             }
-            if self.shared.follower.is_some() {
-                thread::sleep(pause.min(left));
-                pause = (pause * 2).min(PAUSE_MAX);
+            if let Some((pause, pause_max)) = &mut pauses {
+                thread::sleep(left.min(*pause));
+                *pause = (2 * *pause).min(*pause_max);
             } else {
                 let mut waiting = self.shared.waiting.lock();
                 if self.shared.installed.load(Ordering::Acquire) == installed
@@ -264,10 +262,8 @@ impl Reader {
     /// [`Error::OutOfRange`] above the head, below the first block, or below the floor of a prune; damage of the log, where the
     /// height is above what is in segments.
     pub fn at(&self, height: BlockNumber) -> Result<View, Error> {
-        #[cfg(feature = "object-store")]
-        self.make_room()?;
-        let version = self.shared.read_state();
-        version.check(height)?;
+        let version = self.pin()?;
+        version.state().check(height)?;
         Ok(View { shared: Arc::clone(&self.shared), version, at: height })
     }
 
@@ -279,12 +275,11 @@ impl Reader {
     /// # Errors
     /// [`Error::Empty`] before the first block; damage of the log, which may have newer blocks.
     pub fn latest(&self) -> Result<View, Error> {
-        #[cfg(feature = "object-store")]
-        self.make_room()?;
-        let version = self.shared.read_state();
-        version.check_head()?;
-        let at = version.head.ok_or(Error::Empty)?;
-        version.check(at)?;
+        let version = self.pin()?;
+        let state = version.state();
+        state.check_head()?;
+        let at = state.head.ok_or(Error::Empty)?;
+        state.check(at)?;
         Ok(View { shared: Arc::clone(&self.shared), version, at })
     }
 
@@ -307,12 +302,11 @@ impl Reader {
     /// # Errors
     /// [`Error::UnknownDomain`]; [`Error::KeyLength`]; damage of the log, which may have newer versions.
     pub fn history<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<History, Error> {
-        #[cfg(feature = "object-store")]
-        self.make_room()?;
-        let version = self.shared.read_state();
-        version.check_head()?;
+        let version = self.pin()?;
+        let state = version.state();
+        state.check_head()?;
         let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
-        let head = version.head;
+        let head = state.head;
         Ok(History::new(Arc::clone(&self.shared), version, domain, key, head))
     }
 

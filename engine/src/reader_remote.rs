@@ -44,12 +44,6 @@ impl Reader {
         self.bucket.as_ref().map_or(Ok(()), |bucket| bucket.follow(&self.shared))
     }
 
-    /// Keeps the cache from being full, where the archive is in a bucket.
-    #[inline]
-    pub(crate) fn make_room(&self) -> Result<(), Error> {
-        self.bucket.as_ref().map_or(Ok(()), |bucket| bucket.make_room(&self.shared))
-    }
-
     /// Publishes what the archive has in segments as the next generation of a bucket: [`remote::push`](crate::remote::push()) of this
     /// archive.
     ///

@@ -116,7 +116,13 @@ pub enum RemoteError {
         /// The system's word.
         cause: String,
     },
-    /// The cache has no more room, and everything in it is in use.
+    /// The disk of the cache has no room left.
+    #[error("no space is left on the disk of the cache at {}", dir.display())]
+    DiskFull {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// One read needs more than the cache may take, or reads that are under way take all of it.
     #[error("the cache at {} is full: its size is {size} bytes", dir.display())]
     CacheFull {
         /// The folder.
@@ -176,7 +182,9 @@ impl RemoteError {
                 "use a store that honours `If-None-Match: *` on PUT, as S3, R2, MinIO and versitygw do"
             }
             Self::NoGeneration { .. } => "`icecore remote ls URL` tells the newest generation",
-            Self::Cache { .. } => "make room on that disk, or choose another folder with --cache",
+            Self::Cache { .. } | Self::DiskFull { .. } => {
+                "make room on that disk, choose another folder with --cache, or let it take less with --cache-size"
+            }
             Self::CacheFull { .. } => "allow more with --cache-size, or read less at a time",
             Self::Runtime { .. } => "free some memory or threads and repeat the command",
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use icecore_hot::{BatchProof, Parallelism, Proof, Root};
 use icecore_segments::step::BlockNumber;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::handle::{AsDomain, id_for_keys, id_of, known_keys};
 use crate::merkle::leaves::ProofCost;
 use crate::merkle::prove::prove;
@@ -16,7 +16,7 @@ use crate::read::change_blocks::ChangeBlocks;
 use crate::read::entries::Entries;
 use crate::read::get::Origin;
 use crate::read::history::{Change, History};
-use crate::read::read_state::ReadState;
+use crate::read::pinned::Pinned;
 use crate::read::scan_range::Scan;
 use crate::read::shared::Shared;
 
@@ -46,7 +46,7 @@ pub struct Lookup {
 #[derive(Clone)]
 pub struct View {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) version: Arc<ReadState>,
+    pub(crate) version: Pinned,
     pub(crate) at: BlockNumber,
 }
 
@@ -64,7 +64,7 @@ impl View {
     /// # Errors
     /// [`Error::RootMissing`], and damage of a file that is read.
     pub fn block(&self) -> Result<BlockNumber, Error> {
-        self.version.newest_root(self.at).map(|(block, _)| block)
+        self.version.read(|state| state.newest_root(self.at)).map(|(block, _)| block)
     }
 
     /// The value of a key; `None` when it is absent or deleted.
@@ -78,8 +78,11 @@ impl View {
     /// and is no error.
     pub fn get<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
-        let found = self.version.find(domain, key, self.at, self.shared.counters.mine())?;
-        Ok(found.and_then(|((_, value), _)| value))
+        let tally = self.shared.counters.mine();
+        self.version.read(|state| {
+            let found = state.find(domain, key, self.at, tally)?;
+            Ok(found.and_then(|((_, value), _)| value))
+        })
     }
 
     /// The version of a key that [`View::get`] answers with, deletions included, and where it was found. `None` when the key was never
@@ -92,16 +95,17 @@ impl View {
     /// Those of [`View::get`].
     pub fn lookup<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<Option<Lookup>, Error> {
         let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
-        let found = self.version.find(domain, key, self.at, self.shared.counters.mine())?;
-        Ok(found.map(|((block, value), origin)| {
-            let source = match origin {
-                Origin::Memory => Source::Memory,
-                Origin::Segment(segment) => {
-                    Source::Segment(segment.record.stem(&self.shared.directory.config))
-                }
-            };
-            Lookup { change: Change { block, value }, source }
-        }))
+        let (tally, config) = (self.shared.counters.mine(), &self.shared.directory.config);
+        self.version.read(|state| {
+            let found = state.find(domain, key, self.at, tally)?;
+            Ok(found.map(|((block, value), origin)| {
+                let source = match origin {
+                    Origin::Memory => Source::Memory,
+                    Origin::Segment(segment) => Source::Segment(segment.record.stem(config)),
+                };
+                Lookup { change: Change { block, value }, source }
+            }))
+        })
     }
 
     /// The values of many keys of one domain, in the order given; `None` for a key that is absent or deleted. Pages are planned
@@ -119,7 +123,10 @@ impl View {
     ) -> Result<Vec<Option<Vec<u8>>>, Error> {
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         let domain = id_for_keys(&self.shared.directory.config, domain, keys.iter().copied())?;
-        self.version.multi_get(domain, &keys, self.at, self.shared.counters.mine())
+        in_parts(&keys, |keys| {
+            let tally = self.shared.counters.mine();
+            self.version.read(|state| state.multi_get(domain, keys, self.at, tally))
+        })
     }
 
     /// The values of many keys of several domains, in the order given; `None` for a key that is absent or deleted.
@@ -134,7 +141,10 @@ impl View {
         keys: &[(D, K)],
     ) -> Result<Vec<Option<Vec<u8>>>, Error> {
         let keys = known_keys(&self.shared.directory.config, keys)?;
-        self.version.multi_get_across(&keys, self.at, self.shared.counters.mine())
+        in_parts(&keys, |keys| {
+            let tally = self.shared.counters.mine();
+            self.version.read(|state| state.multi_get_across(keys, self.at, tally))
+        })
     }
 
     /// The keys that `scan` selects with their values, in order, as an iterator. Absent and deleted keys are left out.
@@ -146,7 +156,7 @@ impl View {
     /// [`Error::UnknownDomain`]. Damage is an item of the iterator.
     pub fn scan<D: AsDomain + ?Sized>(&self, domain: &D, scan: &Scan) -> Result<Entries, Error> {
         let domain = id_of(&self.shared.directory.config, domain)?;
-        Ok(Entries::new(Arc::clone(&self.version), domain, scan, self.at))
+        Ok(Entries::new(self.version.clone(), domain, scan, self.at))
     }
 
     /// The versions of a key at or below this height, newest first, as an iterator.
@@ -158,7 +168,7 @@ impl View {
     /// [`Error::UnknownDomain`]; [`Error::KeyLength`]. Damage is an item of the iterator.
     pub fn history<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<History, Error> {
         let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
-        let (shared, version) = (Arc::clone(&self.shared), Arc::clone(&self.version));
+        let (shared, version) = (Arc::clone(&self.shared), self.version.clone());
         Ok(History::new(shared, version, domain, key, Some(self.at)))
     }
 
@@ -187,8 +197,8 @@ impl View {
     /// [`Error::UnknownDomain`]; [`Error::KeyLength`]. Damage is an item of the iterator.
     pub fn change_blocks<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<ChangeBlocks, Error> {
         let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
-        let (shared, version) = (Arc::clone(&self.shared), Arc::clone(&self.version));
-        Ok(ChangeBlocks::new(shared, version, domain, key, self.at))
+        let (shared, version) = (Arc::clone(&self.shared), self.version.clone());
+        Ok(ChangeBlocks::new(shared, version.state(), domain, key, self.at))
     }
 
     /// The newest block at or below this height that wrote or deleted a key; `None` when none did. Its value is not read. *Was the key
@@ -205,7 +215,8 @@ impl View {
         key: &[u8],
     ) -> Result<Option<BlockNumber>, Error> {
         let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
-        let found = self.version.newest_change(domain, key, self.at, self.shared.counters.mine())?;
+        let tally = self.shared.counters.mine();
+        let found = self.version.read(|state| state.newest_change(domain, key, self.at, tally))?;
         Ok(found.map(|written| written.block))
     }
 
@@ -217,7 +228,7 @@ impl View {
     /// # Errors
     /// [`Error::RootMissing`], and damage of a file that is read.
     pub fn root(&self) -> Result<Root, Error> {
-        self.version.root(self.at)
+        self.version.read(|state| state.root(self.at))
     }
 
     /// Proves to whoever knows [`View::root`] which value a key has in this state, or that it has none.
@@ -263,8 +274,26 @@ impl View {
     ) -> Result<(BatchProof, ProofCost), Error> {
         let Shared { directory, counters, .. } = &*self.shared;
         let keys = known_keys(&directory.config, keys)?;
-        prove(&self.version, &directory.config, counters, self.at, &keys, parallelism)
+        self.version.read(|state| prove(state, &directory.config, counters, self.at, &keys, parallelism))
     }
+}
+
+/// Asks for many keys: together, or in parts where a cache has no room for the pages of all.
+fn in_parts<K>(
+    keys: &[K],
+    get: impl Fn(&[K]) -> Result<Vec<Option<Vec<u8>>>, Error>,
+) -> Result<Vec<Option<Vec<u8>>>, Error> {
+    let (mut answers, mut len) = (Vec::with_capacity(keys.len()), keys.len());
+    while answers.len() < keys.len() {
+        let part = &keys[answers.len()..keys.len().min(answers.len() + len)];
+        match get(part) {
+            Err(error) if error.kind() == ErrorKind::NoSpace && part.len() > 1 => {
+                len = part.len().div_ceil(2);
+            }
+            got => answers.extend(got?),
+        }
+    }
+    Ok(answers)
 }
 
 impl fmt::Debug for View {

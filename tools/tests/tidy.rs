@@ -75,6 +75,7 @@ const STOREYS: &[&str] = &[
     "reader",
     "reader_changes",
     "reader_remote",
+    "reader_source",
     "block",
     "archive",
     "lib",

@@ -27,7 +27,7 @@ impl LiveSegment {
 }
 
 /// What was requested for a walk.
-pub(crate) struct Ahead {
+pub(crate) struct WalkWindow {
     direction: Direction,
     /// The pages that the walk may come to, both included.
     pages: (u64, u64),
@@ -36,7 +36,7 @@ pub(crate) struct Ahead {
     requested: u64,
 }
 
-impl Ahead {
+impl WalkWindow {
     /// Requests the first pages of a walk from one of two pages towards the other.
     ///
     /// # Errors

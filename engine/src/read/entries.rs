@@ -1,7 +1,6 @@
 //! The keys of a scan, for callers: an iterator that owns what it reads from.
 
 use std::fmt;
-use std::sync::Arc;
 use std::vec;
 
 use icecore_segments::step::BlockNumber;
@@ -9,6 +8,7 @@ use icecore_segments::step::BlockNumber;
 use crate::domain::DomainId;
 use crate::error::Error;
 use crate::read::ahead::{WINDOW_MAX, WINDOW_MIN};
+use crate::read::pinned::Pinned;
 use crate::read::read_state::ReadState;
 use crate::read::scan::MergeScan;
 use crate::read::scan_range::Scan;
@@ -43,7 +43,7 @@ pub struct Entry {
 /// # Errors
 /// An item is an error where a file that the scan needs is damaged. It is the last.
 pub struct Entries {
-    version: Arc<ReadState>,
+    version: Pinned,
     domain: DomainId,
     at: BlockNumber,
     /// What was not read yet; `None` at the end.
@@ -59,7 +59,7 @@ pub struct Entries {
 }
 
 impl Entries {
-    pub(crate) fn new(version: Arc<ReadState>, domain: DomainId, scan: &Scan, at: BlockNumber) -> Self {
+    pub(crate) fn new(version: Pinned, domain: DomainId, scan: &Scan, at: BlockNumber) -> Self {
         let left = scan.limit.unwrap_or(u64::MAX);
         let (rest, chunk, error) = (Some(scan.clone()), Vec::new().into_iter(), None);
         Self { version, domain, at, rest, left, chunk, chunk_len: CHUNK_LENS.0, window: WINDOW_MIN, error }
@@ -85,9 +85,14 @@ impl Entries {
 
     /// `true` at the end of the scan.
     fn fill_chunk(&self, rest: &Scan, chunk: &mut Vec<Entry>) -> Result<bool, Error> {
+        self.version.read(|state| self.fill_from(state, rest, chunk))
+    }
+
+    fn fill_from(&self, state: &ReadState, rest: &Scan, chunk: &mut Vec<Entry>) -> Result<bool, Error> {
+        chunk.clear();
         let len_max = self.left.min(self.chunk_len as u64);
         let mut bytes = 0;
-        let mut scan = MergeScan::with_window(&self.version, self.domain, rest, self.at, self.window)?;
+        let mut scan = MergeScan::with_window(state, self.domain, rest, self.at, self.window)?;
         while (chunk.len() as u64) < len_max && bytes < CHUNK_BYTES_MAX {
             match scan.next_version()? {
                 Some((key, (block, Some(value)))) => {

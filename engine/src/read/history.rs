@@ -12,6 +12,7 @@ use icecore_segments::step::BlockNumber;
 use crate::domain::DomainId;
 use crate::error::Error;
 use crate::memtable::Found;
+use crate::read::pinned::Pinned;
 use crate::read::read_state::ReadState;
 use crate::read::shared::Shared;
 use crate::segment::live::LiveSegment;
@@ -45,7 +46,7 @@ pub struct Change {
 /// An item is an error where a file that is needed is damaged. It is the last.
 pub struct History {
     shared: Arc<Shared>,
-    version: Arc<ReadState>,
+    version: Pinned,
     domain: DomainId,
     key: Vec<u8>,
     /// Versions above are not wanted, or were given already; `None` at the end.
@@ -54,6 +55,8 @@ pub struct History {
     memory_is_read: bool,
     /// Segments that were not read to their end, oldest first.
     segments: usize,
+    /// The lowest height that is answered.
+    first: Option<BlockNumber>,
     /// Of these so many were not planned.
     planned: usize,
     chunk: VecDeque<Found>,
@@ -62,20 +65,32 @@ pub struct History {
 impl History {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        version: Arc<ReadState>,
+        version: Pinned,
         domain: DomainId,
         key: &[u8],
         at: Option<BlockNumber>,
     ) -> Self {
-        let segments = version.domain(domain).len();
+        let state = version.state();
+        let (segments, first) = (state.domain(domain).len(), state.first);
         let (key, chunk) = (key.to_vec(), VecDeque::new());
-        Self { shared, version, domain, key, at, memory_is_read: false, segments, planned: segments, chunk }
+        Self {
+            shared,
+            version,
+            domain,
+            key,
+            at,
+            memory_is_read: false,
+            segments,
+            first,
+            planned: segments,
+            chunk,
+        }
     }
 
     /// Requests what the next segments will be asked for, where they are elsewhere: filters and leaves together, then pages together.
-    fn plan(&mut self, hash: FilterHash, at: BlockNumber) -> Result<(), Error> {
+    fn plan(&mut self, state: &ReadState, hash: FilterHash, at: BlockNumber) -> Result<(), Error> {
         self.planned = self.segments.saturating_sub(PLANNED);
-        let next = self.version.domain(self.domain)[self.planned..self.segments].iter();
+        let next = state.domain(self.domain)[self.planned..self.segments].iter();
         let spans = |segment: &&Arc<LiveSegment>| {
             segment.is_elsewhere() && segment.blocks.0 <= at && segment.spans_key(key_head(&self.key))
         };
@@ -95,17 +110,29 @@ impl History {
 
     /// Reads on until there is a version to give; none is left where there is none then.
     fn fill(&mut self, at: BlockNumber) -> Result<(), Error> {
+        let version = self.version.clone();
+        let mut begins_anew = false;
+        version.read(|state| {
+            if std::mem::replace(&mut begins_anew, true) {
+                self.chunk.clear();
+                self.planned = self.segments;
+            }
+            self.fill_from(state, at)
+        })
+    }
+
+    fn fill_from(&mut self, state: &ReadState, at: BlockNumber) -> Result<(), Error> {
         if !self.memory_is_read {
             self.memory_is_read = true;
-            self.chunk = self.version.history_in_memory(self.domain, &self.key, at)?.into();
+            self.chunk = state.history_in_memory(self.domain, &self.key, at)?.into();
         }
         let hash = FilterHash::of(&self.key);
         while self.chunk.is_empty() && self.segments > 0 {
             if self.segments == self.planned {
-                self.plan(hash, at)?;
+                self.plan(state, hash, at)?;
             }
             let tally = self.shared.counters.mine();
-            let segment = &self.version.domain(self.domain)[self.segments - 1];
+            let segment = &state.domain(self.domain)[self.segments - 1];
             if segment.blocks.0 <= at
                 && segment.spans_key(key_head(&self.key))
                 && segment.may_hold(hash, tally)?
@@ -136,7 +163,7 @@ impl Iterator for History {
         let (block, value) = found?;
         // History ends where reading ends: what a prune has not reached yet, in memory or in a segment, is not shown, and of
         // what the lowest block only inherits, a deletion is nothing.
-        if let Some(first) = self.version.first.filter(|first| block <= *first) {
+        if let Some(first) = self.first.filter(|first| block <= *first) {
             self.at = None;
             if block < first && value.is_none() {
                 return None;

@@ -12,7 +12,10 @@ pub(crate) mod follow;
 pub(crate) mod get;
 pub(crate) mod history;
 pub(crate) mod multi_get;
+pub(crate) mod pinned;
 pub(crate) mod read_state;
+#[cfg(feature = "object-store")]
+pub(crate) mod renewal;
 pub(crate) mod resident;
 pub(crate) mod roots;
 pub(crate) mod scan;

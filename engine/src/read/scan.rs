@@ -16,7 +16,7 @@ use crate::domain::DomainId;
 use crate::error::Error;
 use crate::memtable::step_memtable::StepMemtable;
 use crate::memtable::{Direction, Found};
-use crate::read::ahead::{Ahead, WINDOW_MIN};
+use crate::read::ahead::{WINDOW_MIN, WalkWindow};
 use crate::read::read_state::ReadState;
 use crate::read::scan_range::Scan;
 use crate::segment::live::{KvFile, LiveSegment};
@@ -169,7 +169,7 @@ impl Range {
     }
 
     /// Requests the first pages of a segment that is elsewhere.
-    fn plan(&self, segment: &LiveSegment, window: u64) -> Result<Option<Ahead>, Error> {
+    fn plan(&self, segment: &LiveSegment, window: u64) -> Result<Option<WalkWindow>, Error> {
         if !segment.is_elsewhere() {
             return Ok(None);
         }
@@ -182,7 +182,7 @@ impl Range {
             Bound::Included(key) | Bound::Excluded(key) => segment.locate(key, 0)?.last.min(last_page),
             Bound::Unbounded => last_page,
         };
-        Ahead::begin(segment, (first, last), self.direction, window).map(Some)
+        WalkWindow::begin(segment, (first, last), self.direction, window).map(Some)
     }
 
     /// Whether `key` is before the range.
@@ -221,7 +221,7 @@ impl<'v> Source<'v> {
         Self { range, current: None, place: Place::Table { table, chunk: VecDeque::new(), done: false } }
     }
 
-    fn segment(segment: &'v LiveSegment, range: Range, ahead: Option<Ahead>) -> Result<Self, Error> {
+    fn segment(segment: &'v LiveSegment, range: Range, ahead: Option<WalkWindow>) -> Result<Self, Error> {
         let kv = segment.kv.get()?;
         let mut walk = Walk { segment, kv, cursor: kv.view().cursor(), ahead };
         match range.direction {
@@ -274,7 +274,7 @@ struct Walk<'v> {
     kv: &'v KvFile,
     cursor: Cursor<'v, Mapping>,
     /// Where the segment is elsewhere.
-    ahead: Option<Ahead>,
+    ahead: Option<WalkWindow>,
 }
 
 impl Walk<'_> {

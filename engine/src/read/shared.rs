@@ -83,6 +83,15 @@ impl Shared {
         self.wake_waiting();
     }
 
+    /// Replaces a read state by one that answers the same, if it is still the present one.
+    #[cfg(feature = "object-store")]
+    pub(crate) fn exchange(&self, before: &Arc<ReadState>, after: &Arc<ReadState>) {
+        let mut version = self.version.write();
+        if Arc::ptr_eq(&version, before) {
+            version.clone_from(after);
+        }
+    }
+
     /// Tells readers that no further read state comes.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);

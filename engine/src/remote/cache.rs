@@ -3,7 +3,8 @@
 //! A file of the cache has the name of its object and its length, and what came of it in its place. Only pages whose checksum holds
 //! for their place are written, so neither a wrong answer of a store nor a write that a kill tore is ever believed: a page that is
 //! not sound is asked for again. Hence nothing says which pages are here but the file itself, and nothing is synced. Processes may
-//! share a folder: they write the same bytes to the same places.
+//! share a folder: they write the same bytes to the same places. No place is touched through the mapping before it was written, so the
+//! folder may be in memory, where touching a hole would take a page and end the process if there is none.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use icecore_segments::checksum::{PAGE_SIZE, Salt, crc64, is_sealed};
 use parking_lot::Mutex;
 
-use crate::error::{Error, one_line};
+use crate::error::{Error, ErrorKind, one_line};
 use crate::remote::room::{Room, Share};
 use crate::remote::runtime::Pending;
 use crate::remote::store::Store;
@@ -68,6 +69,19 @@ impl Cache {
         let (requests, retries) = self.store.requests();
         let (bytes, waits) = (self.bytes.load(Ordering::Relaxed), self.waits.load(Ordering::Relaxed));
         RemoteCost { requests, retries, bytes, waits }
+    }
+}
+
+impl Cache {
+    /// Why something cannot be kept.
+    fn failure(&self, error: Error) -> RemoteError {
+        match error {
+            Error::Remote(error) => error,
+            error if error.kind() == ErrorKind::NoSpace => {
+                RemoteError::DiskFull { dir: self.room.dir().to_owned() }
+            }
+            error => RemoteError::Cache { cause: one_line(&error) },
+        }
     }
 }
 
@@ -148,6 +162,8 @@ pub(crate) struct CachedFile {
     /// The piece after the last that was waited for, and how many bytes were asked for ahead of it.
     next: AtomicU64,
     ahead: AtomicU64,
+    /// Pieces that were known when it was opened.
+    known: Vec<Range<u64>>,
     /// Of the folder.
     room: Share,
 }
@@ -165,9 +181,19 @@ impl CachedFile {
     /// # Errors
     /// [`Error::Io`] of the cache.
     pub(crate) fn open(cache: &Arc<Cache>, object: Object, known: &[(u64, &[u8])]) -> Result<Self, Error> {
+        Self::open_taking(cache, object, known, Share::take)
+    }
+
+    /// The same with another way to take the room for `known`.
+    fn open_taking(
+        cache: &Arc<Cache>,
+        object: Object,
+        known: &[(u64, &[u8])],
+        take: fn(&Share, u64) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
         let Object { name, len, salt } = object;
         let file = SparseFile::open(&cache.room.path_of(&name), len)?;
-        let room = cache.room.share(&name, file.allocated()?);
+        let room = cache.room.share(&name, file.id, file.allocated()?);
         let here = PageSet::new(len / PAGE);
         for filled in file.filled()? {
             (filled.start.div_ceil(PAGE)..filled.end / PAGE).for_each(|page| here.insert(page));
@@ -176,8 +202,8 @@ impl CachedFile {
             let mut found = vec![0; bytes.len()];
             file.read_at(*offset, &mut found)?;
             if found != *bytes {
-                room.take(bytes.len() as u64)?;
-                file.write_at(*offset, bytes)?;
+                let written = take(&room, bytes.len() as u64).and_then(|()| file.write_at(*offset, bytes));
+                written.map_err(|error| cache.failure(error))?;
             }
             (offset / PAGE..(offset + bytes.len() as u64) / PAGE).for_each(|page| here.insert(page));
         }
@@ -191,8 +217,23 @@ impl CachedFile {
             flights: Mutex::default(),
             next: AtomicU64::new(u64::MAX),
             ahead: AtomicU64::new(0),
+            known: known.iter().map(|(offset, bytes)| *offset..offset + bytes.len() as u64).collect(),
             room,
         })
+    }
+
+    /// What the cache has of the object now, which is nothing where this file was given up.
+    fn renewed(&self) -> Result<Self, Error> {
+        let mut known = Vec::with_capacity(self.known.len());
+        for range in &self.known {
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            self.file.read_at(range.start, &mut bytes)?;
+            known.push((range.start, bytes));
+        }
+        let known: Vec<(u64, &[u8])> = known.iter().map(|(offset, bytes)| (*offset, &bytes[..])).collect();
+        let object = Object { name: self.object.clone(), len: self.len, salt: self.salt };
+        // The file that was given up is still there, and its room soon is not taken any more.
+        Self::open_taking(&self.cache, object, &known, Share::take_in_advance)
     }
 
     /// The bytes of it, which are brought when they are needed.
@@ -234,10 +275,7 @@ impl CachedFile {
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), RemoteError> {
         let written = self.room.take(bytes.len() as u64).and_then(|()| self.file.write_at(offset, bytes));
-        written.map_err(|error| match error {
-            Error::Remote(error) => error,
-            error => RemoteError::Cache { cause: one_line(&error) },
-        })
+        written.map_err(|error| self.cache.failure(error))
     }
 }
 
@@ -304,7 +342,8 @@ impl Origin for Handle {
 
     fn begin(&self, range: Range<u64>) {
         let (file, fetch) = (&self.0, self.0.cache.fetch);
-        let end = range.end.min(file.len);
+        let most = file.cache.room.in_advance_max().max(fetch);
+        let end = range.end.min(file.len).min(range.start.saturating_add(most));
         if range.start >= end {
             return;
         }
@@ -344,6 +383,10 @@ impl Origin for Handle {
         }
         let object = file.cache.store.shown(&file.object);
         Err(RemoteError::Damaged { object, reason: "its bytes are not those that its name says" })
+    }
+
+    fn renewed(&self) -> Result<Mapping, Error> {
+        Arc::new(self.0.renewed()?).map()
     }
 
     fn bring_bytes(&self, range: Range<u64>, checksum: u64) -> Result<(), RemoteError> {

@@ -13,7 +13,9 @@ use icecore_segments::frame::Kind;
 use parking_lot::Mutex;
 
 use crate::error::Error;
-use crate::read::read_state::{ReadState, by_domain};
+use crate::read::pinned::Pinned;
+use crate::read::read_state::ReadState;
+use crate::read::renewal::{self, Renewable, Renewal};
 use crate::read::shared::Shared;
 use crate::remote::bucket::{Bucket, Published};
 use crate::remote::cache::{Cache, RemoteCost};
@@ -53,8 +55,10 @@ impl RemoteOptions {
         }
     }
 
-    /// How many bytes the cache may take on its disk; 20 GiB unless it is set. What was opened longest ago goes first. What this
-    /// process has open stays: a reader who needs more gets an error.
+    /// How many bytes the cache may take, of all processes that share it and give the same size, but for some requests that each has under
+    /// way and the headers and tails of files that it exchanges; 20 GiB unless it is set. What was opened
+    /// longest ago goes first. A reader that fills it by itself begins anew with empty files; only one read that needs more at once,
+    /// such as a proof at a block without a snapshot, gets an error.
     pub fn cache_size(self, bytes: u64) -> Self {
         Self { cache_size: bytes, ..self }
     }
@@ -100,8 +104,11 @@ pub(crate) struct OpenBucket {
     directory: Directory,
     storage: Arc<BucketStorage>,
     options: RemoteOptions,
-    /// The generation that is read. Held by who makes a new read state.
+    /// The generation that is read. Held by who goes to another.
     published: Mutex<Published>,
+    /// Its read state.
+    present: Mutex<Arc<Renewable>>,
+    renewal: Arc<Renewal>,
 }
 
 impl OpenBucket {
@@ -136,31 +143,18 @@ impl OpenBucket {
         let state = read_state(&self.directory, &newest.manifest, Some(&shared.read_state()))?;
         warm(&state, self.options.warm)?;
         shared.install(state);
+        *self.present.lock() = self.renewal.add(shared.read_state());
         *published = newest;
         Ok(())
     }
 
-    /// Where the cache is nearly full, begins anew with empty files for data. Never are bytes taken out of a file that is mapped, since
-    /// nobody knows who reads them: a view of before keeps its files, which go with it.
+    /// What a view of the generation that is read pins.
     ///
     /// # Errors
     /// [`Error::Io`] of the cache.
-    pub(crate) fn make_room(&self, shared: &Shared) -> Result<(), Error> {
-        let extension = Kind::Segment.extension();
-        if !self.cache.room.wants_renewal(extension) {
-            return Ok(());
-        }
-        let _published = self.published.lock();
-        if !self.cache.room.wants_renewal(extension) {
-            return Ok(());
-        }
-        self.cache.room.retire(extension)?;
-        let before = shared.read_state();
-        let renewed = |segment: &Arc<LiveSegment>| Ok(Arc::new(segment.with_new_kv(&self.directory)?));
-        let segments: Vec<_> = before.all_segments().map(renewed).collect::<Result<_, Error>>()?;
-        let segments = Arc::new(by_domain(self.directory.config.domains.len(), segments));
-        shared.install(ReadState { segments, ..ReadState::clone(&before) });
-        Ok(())
+    pub(crate) fn pin(&self) -> Result<Pinned, Error> {
+        self.renewal.make_room()?;
+        Ok(Pinned::Elsewhere(Arc::clone(&self.present.lock())))
     }
 }
 
@@ -181,8 +175,11 @@ pub(crate) fn open(bucket: &Bucket, options: &RemoteOptions) -> Result<(Arc<Shar
     let state = read_state(&directory, manifest, None)?;
     warm(&state, options.warm)?;
     let shared = Shared::new(directory.clone(), state);
+    let room: Arc<dyn renewal::Room> = Arc::<Room>::clone(&cache.room);
+    let renewal = Renewal::new(directory.clone(), room, &shared);
+    let present = Mutex::new(renewal.add(shared.read_state()));
     let (bucket, options, published) = (bucket.clone(), options.clone(), Mutex::new(published));
-    Ok((shared, OpenBucket { bucket, cache, directory, storage, options, published }))
+    Ok((shared, OpenBucket { bucket, cache, directory, storage, options, published, present, renewal }))
 }
 
 /// The segments of a generation, opened; those that `before` has are taken over.

@@ -1,40 +1,63 @@
-//! How much room a cache takes on its disk.
+//! How much room a cache takes on its disk, all processes that share it together.
+//!
+//! What is true is what the files of the folder take: it is counted again whenever a process has written so much, and a margin is left
+//! for what several of them write between two counts. A file that is open is locked, shared; only one that nobody has open is removed.
+//! One that a reader gave up, and still has open, keeps a name of its own until then, so that it counts.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::process;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use icecore_segments::frame::Kind;
 use parking_lot::Mutex;
 
 use crate::error::Error;
+use crate::read::renewal;
 use crate::remote_error::RemoteError;
-use crate::storage::sparse::{create_folder, list_folder, remove_file};
+use crate::storage::sparse::{FileId, create_folder, list_folder, remove_unused, rename_same};
 
-/// Where a cache is full it is emptied to this share of its size, in sixteenths.
-const LOW_WATER: u64 = 14;
+/// A cache is full where so little is left of it, as long as that is no more than a quarter: what processes write between two counts,
+/// and what they have open twice while they exchange files.
+const MARGIN_MIN: u64 = 64 << 20;
 
-/// A reader begins anew with empty files when the cache is this full, in sixteenths: what remains is for views of before.
+/// Part of the size that is left at least, and that is made free where the cache is full.
+const STEP: u64 = 16;
+
+/// A reader begins anew with empty files when the cache is this full: what remains is for reads that began before.
 const RENEWAL: u64 = 10;
+
+/// Of a file no more than this part of the size is requested in advance.
+const IN_ADVANCE: u64 = 32;
+
+/// Files are counted again when a process has written this part of the size.
+const COUNTED_EVERY: u64 = 64;
+
+/// What a file ends with that a reader gave up.
+const RETIRED: &str = ".old";
 
 /// A folder of files that may take so many bytes together.
 pub(crate) struct Room {
     dir: PathBuf,
     size: u64,
-    /// Bytes that its files take, as far as this process knows, those included that were retired and are still open.
+    /// Bytes that its files took when they were counted, and that this process wrote since.
     used: AtomicU64,
-    /// The files that this process has open under their names.
+    /// Where `used` is more, files are counted again.
+    recount_at: AtomicU64,
+    /// The files that this process has open, by their names.
     held: Mutex<HashMap<String, Vec<Arc<Held>>>>,
-    /// Bytes of files that have no name any more and are still open.
+    /// Makes the names of retired files different.
     retired: AtomicU64,
 }
 
 /// A file that this process has open.
 struct Held {
-    name: String,
+    id: FileId,
+    /// Changes when it is retired.
+    name: Mutex<String>,
     /// Bytes that it takes.
     written: AtomicU64,
-    is_retired: AtomicBool,
 }
 
 impl Room {
@@ -45,10 +68,20 @@ impl Room {
     pub(crate) fn open(dir: &Path, size: u64) -> Result<Arc<Self>, Error> {
         create_folder(dir)?;
         let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
-        let (used, retired) = (AtomicU64::new(0), AtomicU64::new(0));
-        let room = Self { dir, size, used, held: Mutex::default(), retired };
+        let (used, recount_at, retired) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        let room = Self { dir, size, used, recount_at, held: Mutex::default(), retired };
         room.clear(0)?;
         Ok(Arc::new(room))
+    }
+
+    /// The folder.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The most bytes of a file that are requested in advance: what a read needs at once must fit beside them.
+    pub(crate) fn in_advance_max(&self) -> u64 {
+        self.size / IN_ADVANCE
     }
 
     /// Where the cached file of an object is.
@@ -57,66 +90,85 @@ impl Room {
     }
 
     /// Has a file count that is opened and takes so much already.
-    pub(crate) fn share(self: &Arc<Self>, object: &str, allocated: u64) -> Share {
-        let (name, written) = (file_name(object).to_owned(), AtomicU64::new(allocated));
-        let held = Arc::new(Held { name: name.clone(), written, is_retired: AtomicBool::new(false) });
+    pub(crate) fn share(self: &Arc<Self>, object: &str, id: FileId, allocated: u64) -> Share {
+        let name = file_name(object).to_owned();
+        let held = Arc::new(Held { id, name: Mutex::new(name.clone()), written: AtomicU64::new(allocated) });
         self.held.lock().entry(name).or_default().push(Arc::clone(&held));
         Share { room: Arc::clone(self), held }
     }
 
-    /// Whether so much is taken that a reader should begin anew with empty files, and would gain by it.
-    pub(crate) fn wants_renewal(&self, extension: &str) -> bool {
-        if self.used.load(Ordering::Relaxed) < self.size / 16 * RENEWAL {
-            return false;
-        }
-        let held = self.held.lock();
-        let of_kind = held.iter().filter(|(name, _)| name.ends_with(extension)).flat_map(|(_, held)| held);
-        let written: u64 = of_kind.map(|held| held.written.load(Ordering::Relaxed)).sum();
-        written > self.size / 4
+    /// What its files may take before it is full.
+    fn full(&self) -> u64 {
+        self.size - (self.size / STEP).max(MARGIN_MIN).min(self.size / 4)
     }
 
-    /// Takes the files of a kind out of the folder. Who has them open keeps them until the last of them is closed.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub(crate) fn retire(&self, extension: &str) -> Result<(), Error> {
-        let mut held = self.held.lock();
-        let names: Vec<String> = held.keys().filter(|name| name.ends_with(extension)).cloned().collect();
-        for name in names {
-            remove_file(&self.dir.join(&name))?;
-            for held in held.remove(&name).unwrap_or_default() {
-                held.is_retired.store(true, Ordering::Relaxed);
-                self.retired.fetch_add(held.written.load(Ordering::Relaxed), Ordering::Relaxed);
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes files that this process does not have open, those first that were opened longest ago, until `wanted` more bytes fit.
-    fn clear(&self, wanted: u64) -> Result<(), Error> {
+    /// Counts what is taken, and returns it. Removes files that nobody has open where `wanted` more bytes do not fit: those first that were
+    /// given up, then those that were opened longest ago.
+    fn clear(&self, wanted: u64) -> Result<u64, Error> {
         let held = self.held.lock();
         let mut entries = list_folder(&self.dir)?;
-        entries.sort_by_key(|entry| entry.used);
+        entries.retain(|entry| is_ours(&entry.name));
+        entries.sort_by_key(|entry| (!entry.name.ends_with(RETIRED), entry.used));
         let mut used: u64 = entries.iter().map(|entry| entry.allocated).sum();
-        used += self.retired.load(Ordering::Relaxed);
-        if used + wanted > self.size {
-            let low = self.size / 16 * LOW_WATER;
-            for entry in entries.iter().filter(|entry| !held.contains_key(&entry.name)) {
-                if used + wanted <= low {
-                    break;
-                }
-                remove_file(&self.dir.join(&entry.name))?;
+        let is_full = used + wanted > self.full();
+        for entry in entries.iter().filter(|entry| !held.contains_key(&entry.name)) {
+            let goes =
+                entry.name.ends_with(RETIRED) || (is_full && used + wanted + self.size / STEP > self.full());
+            if goes && remove_unused(&self.dir.join(&entry.name))? {
                 used -= entry.allocated;
             }
         }
         self.used.store(used, Ordering::Relaxed);
+        self.recount_at.store(used + self.size / COUNTED_EVERY, Ordering::Relaxed);
+        Ok(used)
+    }
+}
+
+impl renewal::Room for Room {
+    fn wants_renewal(&self) -> bool {
+        if self.used.load(Ordering::Relaxed) < self.size / 16 * RENEWAL {
+            return false;
+        }
+        let held = self.held.lock();
+        let data = held.iter().filter(|(name, _)| is_data(name)).flat_map(|(_, held)| held);
+        data.map(|held| held.written.load(Ordering::Relaxed)).sum::<u64>() > self.size / 4
+    }
+
+    fn retire(&self) -> Result<(), Error> {
+        let mut held = self.held.lock();
+        let names: Vec<String> = held.keys().filter(|name| is_data(name)).cloned().collect();
+        for name in names {
+            let number = self.retired.fetch_add(1, Ordering::Relaxed);
+            let retired = format!("{name}.{}-{number}{RETIRED}", process::id());
+            let of_name = held.remove(&name).unwrap_or_default();
+            for held in &of_name {
+                // Another process may have done so before.
+                rename_same(&self.dir.join(&name), held.id, &self.dir.join(&retired))?;
+                held.name.lock().clone_from(&retired);
+            }
+            held.insert(retired, of_name);
+        }
         Ok(())
     }
+}
+
+/// Whether a file is one for data, and was not given up.
+fn is_data(name: &str) -> bool {
+    name.rsplit('.').next() == Some(Kind::Segment.extension())
 }
 
 /// The last part of the name of an object, which no other object has.
 fn file_name(object: &str) -> &str {
     object.rsplit('/').next().unwrap_or(object)
+}
+
+/// Whether a file of the folder is one of a cache: no other is counted, or removed.
+fn is_ours(name: &str) -> bool {
+    let mut parts = name.splitn(3, '.');
+    let (id, kind, rest) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
+    blake3::Hash::from_hex(id).is_ok()
+        && kind.is_some_and(|kind| Kind::ALL.iter().any(|known| known.extension() == kind))
+        && rest.is_none_or(|_| name.ends_with(RETIRED))
 }
 
 /// An open file of a cache.
@@ -131,19 +183,25 @@ impl Share {
     /// # Errors
     /// [`RemoteError::CacheFull`] where nothing more can go; [`Error::Io`].
     pub(crate) fn take(&self, bytes: u64) -> Result<(), Error> {
-        let room = &self.room;
-        let fits = || room.used.fetch_add(bytes, Ordering::Relaxed) + bytes <= room.size;
-        if !fits() {
-            room.clear(bytes)?;
-            if !fits() {
-                room.used.fetch_sub(bytes, Ordering::Relaxed);
+        let (room, full) = (&self.room, self.room.full());
+        let after = room.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if after > full || after > room.recount_at.load(Ordering::Relaxed) {
+            if room.clear(bytes)? + bytes > full {
                 return Err(RemoteError::CacheFull { dir: room.dir.clone(), size: room.size }.into());
             }
+            room.used.fetch_add(bytes, Ordering::Relaxed);
         }
         self.held.written.fetch_add(bytes, Ordering::Relaxed);
-        if self.held.is_retired.load(Ordering::Relaxed) {
-            room.retired.fetch_add(bytes, Ordering::Relaxed);
-        }
+        Ok(())
+    }
+}
+
+impl Share {
+    /// Takes room that a file which was given up leaves soon: never refused.
+    #[expect(clippy::unnecessary_wraps, reason = "in place of `take`")]
+    pub(crate) fn take_in_advance(&self, bytes: u64) -> Result<(), Error> {
+        self.room.used.fetch_add(bytes, Ordering::Relaxed);
+        self.held.written.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -151,15 +209,39 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         let mut held = self.room.held.lock();
-        if self.held.is_retired.load(Ordering::Relaxed) {
-            let written = self.held.written.load(Ordering::Relaxed);
-            self.room.retired.fetch_sub(written, Ordering::Relaxed);
-            self.room.used.fetch_sub(written, Ordering::Relaxed);
-        } else if let Some(same) = held.get_mut(&self.held.name) {
-            same.retain(|other| !Arc::ptr_eq(other, &self.held));
-            if same.is_empty() {
-                held.remove(&self.held.name);
+        let name = self.held.name.lock().clone();
+        let Some(same) = held.get_mut(&name) else { return };
+        same.retain(|other| !Arc::ptr_eq(other, &self.held));
+        if same.is_empty() {
+            held.remove(&name);
+            // What stays, because another process has it open or the system refuses, goes when files are counted.
+            if name.ends_with(RETIRED) && remove_unused(&self.room.dir.join(&name)).unwrap_or(false) {
+                let written = self.held.written.load(Ordering::Relaxed);
+                let less = |used: u64| Some(used.saturating_sub(written));
+                let _ = self.room.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_of_a_cache_are_touched() {
+        let id = blake3::hash(b"x").to_hex();
+        for name in [format!("{id}.kv"), format!("{id}.kvei"), format!("{id}.bt.71-0.old")] {
+            assert!(is_ours(&name), "{name}");
+        }
+        for name in [format!("{id}.txt"), format!("{id}"), format!("{id}.kv.bak"), "notes.kv".to_owned()] {
+            assert!(!is_ours(&name), "{name}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (theirs, ours) = (dir.path().join("letter.txt"), dir.path().join(format!("{id}.kv")));
+        crate::storage::sparse::SparseFile::open(&ours, 8192).unwrap().write_at(0, &[1; 8192]).unwrap();
+        crate::storage::sparse::SparseFile::open(&theirs, 8192).unwrap().write_at(0, &[1; 8192]).unwrap();
+        Room::open(dir.path(), 4096).unwrap();
+        assert!(theirs.exists() && !ours.exists());
     }
 }

@@ -300,15 +300,14 @@ impl LiveSegment {
         segment
     }
 
-    /// The same segment with its `.kv` opened once more.
+    /// The same segment with its `.kv` in another place.
     #[cfg(feature = "object-store")]
-    pub(crate) fn with_new_kv(&self, directory: &Directory) -> Result<Self, Error> {
+    pub(crate) fn with_kv(&self, directory: &Directory, kv: LiveFile<Segment<Mapping>>) -> Self {
         let mut segment = Self::named(directory, self.record.clone());
-        segment.kv.hold()?;
-        segment.kv.get()?;
+        segment.kv = Arc::new(kv);
         (segment.bt, segment.kvei) = (Arc::clone(&self.bt), Arc::clone(&self.kvei));
         segment.kvbi.clone_from(&self.kvbi);
-        Ok(segment)
+        segment
     }
 
     fn named(directory: &Directory, record: SegmentRecord) -> Self {
@@ -441,5 +440,17 @@ impl KvFile {
         let path = record.path(directory, Kind::Segment);
         let mapping = directory.storage.map(&path, Access::Sequential)?;
         OpenFile::parse(&path, mapping, &identity_of(record, &directory.config, Kind::Segment))
+    }
+}
+
+#[cfg(feature = "object-store")]
+impl<T: FileView> LiveFile<T> {
+    /// The same file with its bytes in another place.
+    pub(crate) fn with_data(&self, data: Mapping) -> Result<Self, Error> {
+        let open = OnceLock::from(OpenFile::parse(&self.path, data, &self.identity)?);
+        let (path, identity, storage) = (self.path.clone(), self.identity.clone(), Arc::clone(&self.storage));
+        let (held, problem, removals) = (OnceLock::new(), Mutex::new(None), self.removals.clone());
+        let (failures, obsolete) = (AtomicU64::new(0), AtomicBool::new(false));
+        Ok(Self { path, identity, storage, removals, held, open, problem, failures, obsolete })
     }
 }

@@ -59,6 +59,9 @@ pub(crate) trait Origin: Send + Sync {
     /// Brings a page that is not here or damaged, and waits for it.
     fn bring_page(&self, number: u64) -> Result<(), RemoteError>;
 
+    /// An empty file of the same bytes, mapped.
+    fn renewed(&self) -> Result<Mapping, crate::error::Error>;
+
     /// Brings bytes that are no pages with checksums of their own, and waits for them: they are known by a CRC-64/NVME.
     fn bring_bytes(&self, range: Range<u64>, checksum: u64) -> Result<(), RemoteError>;
 }
@@ -113,6 +116,15 @@ impl Mapping {
     #[cfg(feature = "object-store")]
     pub(super) fn of_sparse_file(file: &File, origin: Arc<dyn Origin>) -> io::Result<Self> {
         Ok(Self { origin: Some(origin), ..Self::of_file(file, Access::Random)? })
+    }
+
+    /// The same bytes in an empty file; the mapping itself where they are on a disk of this machine.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::error::Error::Io) of the cache.
+    #[cfg(feature = "object-store")]
+    pub(crate) fn renewed(&self) -> Result<Self, crate::error::Error> {
+        self.origin.as_ref().map_or_else(|| Ok(self.clone()), |origin| origin.renewed())
     }
 
     /// Brings every page that is not here.

@@ -8,13 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use rustix::fs::SeekFrom;
+use rustix::fs::{FlockOperation, SeekFrom, flock};
 
 use crate::error::{Error, Operation};
 use crate::storage::map::{Mapping, Origin};
-
-/// What `statfs` tells of a file system in memory.
-const TMPFS: i64 = 0x0102_1994;
 
 /// The unit of [`MetadataExt::blocks`], in bytes.
 const BLOCK: u64 = 512;
@@ -23,26 +20,57 @@ fn at<T>(operation: Operation, path: &Path, result: io::Result<T>) -> Result<T, 
     result.map_err(|source| Error::Io { operation, path: path.to_owned(), source })
 }
 
+/// What is the same for two names of one file, on one machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileId(u64, u64);
+
+impl FileId {
+    fn of(metadata: &fs::Metadata) -> Self {
+        Self(metadata.dev(), metadata.ino())
+    }
+
+    /// The file of a name; `None` where there is none.
+    fn at(path: &Path) -> Option<Self> {
+        fs::metadata(path).ok().map(|metadata| Self::of(&metadata))
+    }
+}
+
 /// A file that has its full length from the beginning and its bytes as they come.
 ///
 /// What is in no place yet takes no room. Nothing is synced: who reads knows what is whole by its checksum.
+///
+/// It is locked, shared, as long as it is open or mapped, so that other processes do not remove it ([`remove_unused`]).
 pub(crate) struct SparseFile {
     path: PathBuf,
     file: File,
+    pub(crate) id: FileId,
 }
 
 impl SparseFile {
     /// Opens a file of a length, or makes an empty one.
     pub(crate) fn open(path: &Path, len: u64) -> Result<Self, Error> {
-        let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-        let file = at(Operation::Create, path, options)?;
+        let (file, id) = Self::open_locked(path)?;
         let found = at(Operation::Open, path, file.metadata())?.len();
         if found != len {
             at(Operation::Write, path, file.set_len(len))?;
         }
         // Which files were used last is what is kept of a cache that is full.
         at(Operation::Write, path, file.set_modified(SystemTime::now()))?;
-        Ok(Self { path: path.to_owned(), file })
+        Ok(Self { path: path.to_owned(), file, id })
+    }
+
+    /// Opens or makes the file that has the name once it is locked: another process may be removing the one found first.
+    fn open_locked(path: &Path) -> Result<(File, FileId), Error> {
+        loop {
+            let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+            let file = at(Operation::Create, path, options)?;
+            // A file system without locks has none for those who remove either.
+            let _ = flock(&file, FlockOperation::LockShared);
+            let id = FileId::of(&at(Operation::Open, path, file.metadata())?);
+            if FileId::at(path) == Some(id) {
+                return Ok((file, id));
+            }
+        }
     }
 
     /// Where there are bytes. Where the file system does not know, everywhere.
@@ -89,18 +117,8 @@ pub(crate) struct SparseEntry {
 }
 
 /// Makes a folder for sparse files.
-///
-/// # Errors
-/// [`Error::Io`], also for a file system in memory: where that is full, touching a place without bytes would end the process.
 pub(crate) fn create_folder(dir: &Path) -> Result<(), Error> {
-    at(Operation::Create, dir, fs::create_dir_all(dir))?;
-    let found = rustix::fs::statfs(dir).map_err(io::Error::from);
-    #[allow(clippy::useless_conversion, reason = "the type differs between systems")]
-    if i64::from(at(Operation::Open, dir, found)?.f_type) == TMPFS {
-        let source = io::Error::new(io::ErrorKind::Unsupported, "a cache needs a disk, and this is memory");
-        return at(Operation::Create, dir, Err(source));
-    }
-    Ok(())
+    at(Operation::Create, dir, fs::create_dir_all(dir))
 }
 
 /// The files of such a folder.
@@ -118,11 +136,29 @@ pub(crate) fn list_folder(dir: &Path) -> Result<Vec<SparseEntry>, Error> {
     Ok(entries)
 }
 
-/// Takes a file out of a folder. Who has it mapped keeps its bytes.
-pub(crate) fn remove_file(path: &Path) -> Result<(), Error> {
+/// Removes a file that nobody has open, in this process or another; `false` where somebody has.
+pub(crate) fn remove_unused(path: &Path) -> Result<bool, Error> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        opened => at(Operation::Open, path, opened)?,
+    };
+    if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK) {
+        return Ok(false);
+    }
     match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        removed => at(Operation::Remove, path, removed).map(|()| true),
+    }
+}
+
+/// Renames a file, unless its name has gone to another one meanwhile.
+pub(crate) fn rename_same(from: &Path, id: FileId, to: &Path) -> Result<(), Error> {
+    if FileId::at(from) != Some(id) {
+        return Ok(());
+    }
+    match fs::rename(from, to) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => at(Operation::Remove, path, other),
+        renamed => at(Operation::Rename, from, renamed),
     }
 }
 
@@ -149,18 +185,15 @@ mod tests {
         assert_eq!(bytes, [7, 0]);
         let listed = list_folder(dir.path()).unwrap();
         assert_eq!((listed.len(), &*listed[0].name, listed[0].allocated), (1, "file", 12288));
-        remove_file(&path).unwrap();
-        remove_file(&path).unwrap();
-        assert!(list_folder(dir.path()).unwrap().is_empty());
-    }
-
-    #[test]
-    fn a_folder_in_memory_is_refused() {
-        let shm = Path::new("/dev/shm");
-        if shm.is_dir() {
-            let dir = tempfile::tempdir_in(shm).unwrap();
-            let refused = create_folder(dir.path()).unwrap_err();
-            assert!(matches!(refused, Error::Io { .. }), "{refused}");
-        }
+        assert!(!remove_unused(&path).unwrap(), "it is open");
+        let moved = dir.path().join("moved");
+        rename_same(&path, file.id, &moved).unwrap();
+        rename_same(&path, file.id, &moved).unwrap();
+        assert!(!path.exists() && !remove_unused(&moved).unwrap());
+        let other = SparseFile::open(&path, len).unwrap();
+        rename_same(&path, file.id, &moved).unwrap();
+        assert!(path.exists() && other.id != file.id, "it is another one by now");
+        drop(file);
+        assert!(remove_unused(&moved).unwrap() && remove_unused(&moved).unwrap() && !moved.exists());
     }
 }

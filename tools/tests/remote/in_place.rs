@@ -20,7 +20,7 @@ fn opened(stub: &Stub, cache: &Path) -> Reader {
 }
 
 /// All answers of an archive up to the head of `remote`, from both.
-fn compare(local: &Reader, remote: &Reader, what: &str) {
+pub(super) fn compare(local: &Reader, remote: &Reader, what: &str) {
     let (first, head) = remote.range().unwrap();
     assert!(remote.at(head + 1).is_err(), "{what}: what is in no segment is not there");
     for height in first..=head {
@@ -95,7 +95,7 @@ fn a_bucket_answers_as_its_archive_does() {
 /// The number of keys in [`large`].
 const KEYS: u64 = 60_000;
 
-fn key_of(number: u64) -> Vec<u8> {
+pub(super) fn key_of(number: u64) -> Vec<u8> {
     let mut random = Random(number);
     (0..5).flat_map(|_| (random.next() as u32).to_le_bytes()).collect()
 }
@@ -128,19 +128,19 @@ fn large(dir: &Path) -> Archive {
     archive
 }
 
-fn pushed_large(dir: &Path) -> (Archive, Stub) {
+pub(super) fn pushed_large(dir: &Path) -> (Archive, Stub) {
     let (archive, stub) = (large(dir), Stub::start().unwrap());
     push(dir.join("large.ice"), &bucket(&stub), &PushOptions::new(), &()).unwrap();
     (archive, stub)
 }
 
-fn expected(number: u64) -> Vec<u8> {
+pub(super) fn expected(number: u64) -> Vec<u8> {
     let last = (2..=7).rev().find(|height| (height * 100..height * 100 + 50).contains(&number));
     value_of(number, last.unwrap_or(1))
 }
 
 /// Keys without a value outside its page.
-fn small_numbers(seed: u64, count: usize) -> Vec<u64> {
+pub(super) fn small_numbers(seed: u64, count: usize) -> Vec<u64> {
     let mut random = Random(seed);
     let numbers = std::iter::repeat_with(|| random.next() % KEYS);
     numbers.filter(|number| !number.is_multiple_of(5_000)).take(count).collect()
@@ -371,58 +371,6 @@ fn a_torn_cache_heals() {
         ask("healed");
         assert_eq!(stub.requests().total(), 3, "opening only, round {round}");
     }
-}
-
-fn allocated(cache: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt;
-    fs::read_dir(cache).unwrap().map(|entry| entry.unwrap().metadata().unwrap().blocks() * 512).sum()
-}
-
-#[test]
-fn a_cache_keeps_to_its_size() {
-    let dir = TempDir::new().unwrap();
-    let (_archive, stub) = pushed_large(dir.path());
-    let cache = dir.path().join("cache");
-    let size = 2 << 20;
-    let small = RemoteOptions::new(&cache).cache_size(size);
-    let (mut answered, mut full) = (0, 0);
-    for seed in 0..3 {
-        let reader = Reader::open_remote(&bucket(&stub), &small).unwrap();
-        for number in small_numbers(seed, 150) {
-            match reader.latest().unwrap().get("kv", &key_of(number)) {
-                Ok(found) => {
-                    assert_eq!(found, Some(expected(number)));
-                    answered += 1;
-                }
-                Err(Error::Remote(error @ RemoteError::CacheFull { .. })) => {
-                    assert!(error.to_string().contains("cache") && error.remedy().contains("--cache-size"));
-                    full += 1;
-                }
-                Err(error) => panic!("{error}"),
-            }
-            assert!(allocated(&cache) <= size + (128 << 10), "{} of {size}", allocated(&cache));
-        }
-    }
-    println!("{answered} answered, {full} found the cache full");
-    assert!(answered > 0);
-    // A view keeps what it read, so it cannot read more than there is room for; those after it can.
-    let reader = Reader::open_remote(&bucket(&stub), &small).unwrap();
-    let mut entries = reader.latest().unwrap().scan("kv", &Scan::all()).unwrap();
-    let end = entries.find_map(Result::err).unwrap();
-    assert!(matches!(end, Error::Remote(RemoteError::CacheFull { .. })), "{end}");
-    drop(entries);
-    for number in small_numbers(9, 150) {
-        assert_eq!(reader.latest().unwrap().get("kv", &key_of(number)).unwrap(), Some(expected(number)));
-        assert!(allocated(&cache) <= size + (128 << 10), "{} of {size}", allocated(&cache));
-    }
-    drop(reader);
-    // What nobody has open makes room.
-    let other = Chain::with_blocks(dir.path(), 41, 30);
-    let second = Stub::start().unwrap();
-    pushed(&other, &second);
-    let remote = Reader::open_remote(&bucket(&second), &small).unwrap();
-    compare(other.archive.reader(), &remote, "in a full cache");
-    assert!(allocated(&cache) <= size + (128 << 10));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod cached;
 mod figures;
 mod in_place;
 mod planned;
