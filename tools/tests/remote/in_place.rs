@@ -478,3 +478,20 @@ fn a_reader_follows_new_generations_and_never_goes_back() {
     assert_eq!(reader.head(), head);
     compare(chain.archive.reader(), &reader, "after a failure");
 }
+
+#[test]
+fn changes_come_from_a_bucket_as_from_a_disk() {
+    let dir = TempDir::new().unwrap();
+    let chain = Chain::with_blocks(dir.path(), 23, 60);
+    let stub = Stub::start().unwrap();
+    pushed(&chain, &stub);
+    let remote = opened(&stub, &dir.path().join("cache"));
+    let (first, head) = remote.range().unwrap();
+    for range in [first..=head, head / 2..=head / 2 + 3] {
+        let local = chain.archive.reader().changes(range.clone()).unwrap();
+        let local: Vec<_> = local.map(Result::unwrap).collect();
+        assert!(!local.is_empty());
+        let found: Vec<_> = remote.changes(range.clone()).unwrap().map(Result::unwrap).collect();
+        assert!(found == local, "{range:?}");
+    }
+}
