@@ -85,17 +85,22 @@ fn the_floor_of_a_prune_is_a_block() {
     assert_sound(&storage);
 }
 
-/// The number of blocks that the segments have a root of.
-#[test]
-fn a_prune_that_cannot_open_a_segment_gives_no_history_up() {
+/// A closed archive of forty blocks, a segment for each step of four.
+fn in_steps_of_four() -> (SimStorage, Arc<dyn Storage>) {
     let disk = SimStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(disk.clone());
     let archive = create(&storage, options(4), emit_only());
     for height in 0..40 {
         commit(&archive, height, &[("a", Some(height))]).unwrap();
+        archive.emit().unwrap();
     }
-    archive.emit().unwrap();
     archive.close().unwrap();
+    (disk, storage)
+}
+
+#[test]
+fn a_prune_that_cannot_open_a_segment_gives_no_history_up() {
+    let (disk, storage) = in_steps_of_four();
     let (kv, _) =
         disk.files().into_iter().find(|(path, _)| path.extension().is_some_and(|e| e == "kv")).unwrap();
     disk.truncate(&kv, 100);
@@ -107,14 +112,7 @@ fn a_prune_that_cannot_open_a_segment_gives_no_history_up() {
 
 #[test]
 fn a_prune_does_not_need_what_it_does_not_read() {
-    let disk = SimStorage::new();
-    let storage: Arc<dyn Storage> = Arc::new(disk.clone());
-    let archive = create(&storage, options(4), emit_only());
-    for height in 0..40 {
-        commit(&archive, height, &[("a", Some(height))]).unwrap();
-        archive.emit().unwrap();
-    }
-    archive.close().unwrap();
+    let (disk, storage) = in_steps_of_four();
     let kvs = disk.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "kv"));
     let above = kvs.map(|(path, _)| path).filter(|path| path.to_str().unwrap().contains("/kv."));
     let last = above.max_by_key(|path| {
@@ -127,6 +125,7 @@ fn a_prune_does_not_need_what_it_does_not_read() {
     assert_eq!(archive.reader().range(), Some((8, 39)));
 }
 
+/// The number of blocks that the segments have a root of.
 fn roots(reader: &Reader) -> u64 {
     reader.segments().iter().filter(|segment| segment.domain == "_roots").map(|segment| segment.entries).sum()
 }

@@ -154,14 +154,23 @@ fn of_segment(summary: &SegmentSummary) -> Vec<Fact> {
     facts
 }
 
-fn of_index(of: &Described, summary: &PivotSummary) -> Vec<Fact> {
-    let mut facts = Vec::from(kind("pivot index (.bt)", "bt"));
+/// What every accessor says of itself and of its segment.
+fn of_accessor(of: &Described, name: &'static str, extension: &str, len: u64, content: String) -> Vec<Fact> {
+    let mut facts = Vec::from(kind(name, extension));
     facts.extend([
-        Fact::size("bytes", summary.file.len),
-        Fact::text("content_checksum", summary.file.content.to_string()),
+        Fact::size("bytes", len),
+        Fact::text("content_checksum", content),
         Fact::text("segment_checksum", of.content.to_string()),
         Fact::text("domain", &of.domain),
         Fact::steps(of.steps),
+    ]);
+    facts
+}
+
+fn of_index(of: &Described, summary: &PivotSummary) -> Vec<Fact> {
+    let mut facts =
+        of_accessor(of, "pivot index (.bt)", "bt", summary.file.len, summary.file.content.to_string());
+    facts.extend([
         Fact::number("m", u64::from(summary.m.get())),
         Fact::number("entries", summary.entries),
         Fact::number("data_pages", summary.pages),
@@ -173,13 +182,14 @@ fn of_index(of: &Described, summary: &PivotSummary) -> Vec<Fact> {
 }
 
 fn of_filter(of: &Described, summary: &FilterSummary) -> Vec<Fact> {
-    let mut facts = Vec::from(kind("existence filter (.kvei)", "kvei"));
+    let mut facts = of_accessor(
+        of,
+        "existence filter (.kvei)",
+        "kvei",
+        summary.file.len,
+        summary.file.content.to_string(),
+    );
     facts.extend([
-        Fact::size("bytes", summary.file.len),
-        Fact::text("content_checksum", summary.file.content.to_string()),
-        Fact::text("segment_checksum", of.content.to_string()),
-        Fact::text("domain", &of.domain),
-        Fact::steps(of.steps),
         Fact::number("filter_bits", u64::from(summary.bits.get())),
         Fact::number("keys", summary.keys),
         Fact::number("shards", summary.shards),
@@ -189,13 +199,9 @@ fn of_filter(of: &Described, summary: &FilterSummary) -> Vec<Fact> {
 }
 
 fn of_block_index(of: &Described, summary: &BlockIndexSummary) -> Vec<Fact> {
-    let mut facts = Vec::from(kind("block index (.kvbi)", "kvbi"));
+    let mut facts =
+        of_accessor(of, "block index (.kvbi)", "kvbi", summary.file.len, summary.file.content.to_string());
     facts.extend([
-        Fact::size("bytes", summary.file.len),
-        Fact::text("content_checksum", summary.file.content.to_string()),
-        Fact::text("segment_checksum", of.content.to_string()),
-        Fact::text("domain", &of.domain),
-        Fact::steps(of.steps),
         Fact::number("entries", summary.entries),
         Fact::number("blocks", summary.blocks),
         Fact::number("data_pages", summary.pages),
