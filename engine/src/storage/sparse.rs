@@ -176,6 +176,7 @@ mod tests {
         assert_eq!(file.filled().unwrap(), Vec::new());
         file.write_at(1 << 16, &[7; 8192]).unwrap();
         file.write_at(len - 4096, &[8; 4096]).unwrap();
+        drop(file);
         let file = SparseFile::open(&path, len).unwrap();
         let covers = |at: u64| file.filled().unwrap().iter().any(|range| range.contains(&at));
         assert!(covers(1 << 16) && covers((1 << 16) + 8191) && covers(len - 1));
