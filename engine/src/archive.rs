@@ -93,7 +93,7 @@ impl Archive {
     ///
     /// # Errors
     /// [`Error::NotAnArchive`]; [`Error::Locked`] while another writer has the archive; [`Error::Options`] for an invalid option;
-    /// damage, with file and place. [`OpenOptions::log_damage`] is the way past a damaged log.
+    /// [`Error::Partial`]; damage, with file and place. [`OpenOptions::log_damage`] is the way past a damaged log.
     pub fn open(path: impl AsRef<Path>, open: OpenOptions) -> Result<Self, Error> {
         Self::open_on(Arc::new(OsStorage), path, open)
     }
@@ -102,7 +102,7 @@ impl Archive {
     ///
     /// # Errors
     /// [`Error::NotAnArchive`]; [`Error::Locked`] while another writer has the archive; [`Error::Options`] for an invalid option;
-    /// damage, with file and place.
+    /// [`Error::Partial`]; damage, with file and place.
     pub fn open_on(
         storage: Arc<dyn Storage>,
         path: impl AsRef<Path>,

@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use icecore_segments::step::BlockNumber;
+
+pub use crate::error_kind::ErrorKind;
 
 /// What was being done to a file when the system refused: part of [`Error::Io`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,6 +212,23 @@ pub enum Error {
         /// The most that is allowed.
         max: u64,
     },
+    /// The answer needs a segment that a partial copy does not hold. What is in segments that it holds is answered, and what is not is
+    /// this error, never an absent key or a shorter list.
+    #[error("{domain} of blocks {} to {} is not held here: {} brings it", blocks.0, blocks.1, PullLine { path, domain, blocks: *blocks })]
+    NotHeld {
+        /// The directory of the copy.
+        path: PathBuf,
+        /// The name of the domain; `_nodes` is the archive's own.
+        domain: String,
+        /// The blocks of the segment, both included.
+        blocks: (BlockNumber, BlockNumber),
+    },
+    /// The archive is a partial copy, which is for reading: what it does not hold cannot be written, merged, pruned or pushed.
+    #[error("{} is a partial copy, which is for reading: `icecore pull BUCKET {}` makes it whole", path.display(), path.display())]
+    Partial {
+        /// The directory of the copy.
+        path: PathBuf,
+    },
     /// An option is invalid, or is not that of the archive.
     #[error("option {field}: {reason}")]
     Options {
@@ -331,6 +350,23 @@ impl fmt::Display for LimitHint {
     }
 }
 
+/// The command that brings a segment, for error texts. The archive's own domains cannot be chosen: they come with the blocks of all.
+struct PullLine<'a> {
+    path: &'a Path,
+    domain: &'a str,
+    blocks: (BlockNumber, BlockNumber),
+}
+
+impl fmt::Display for PullLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`icecore pull BUCKET {}", self.path.display())?;
+        if !self.domain.starts_with('_') {
+            write!(f, " --domain {}", self.domain)?;
+        }
+        write!(f, " --blocks {}..={}`", self.blocks.0, self.blocks.1)
+    }
+}
+
 /// The heights that can be read: part of [`Error::OutOfRange`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Available {
@@ -347,60 +383,6 @@ impl fmt::Display for Available {
             Self::Blocks(first, head) => write!(f, "the archive has blocks {first} to {head}"),
         }
     }
-}
-
-/// What to do about an [`Error`]: what a program decides by, where the text of the error is for people.
-///
-/// Which error has which kind, what became of the block when [`BlockWriter::commit`](crate::BlockWriter::commit) gives it, and whether
-/// the archive has to be reopened before it takes writes again:
-///
-/// | [`Error`] | kind | the block | reopen |
-/// |---|---|---|---|
-/// | [`Io`](Error::Io) | [`NoSpace`](Self::NoSpace) on a full disk or quota, [`Limit`](Self::Limit) where a limit on open files or mappings was met, else [`Environment`](Self::Environment) | not committed | if poisoned |
-/// | [`File`](Error::File) | [`Unsupported`](Self::Unsupported) for a newer format; for a failed write as `Io`; else [`Corrupt`](Self::Corrupt) | not committed | if poisoned |
-/// | [`Damaged`](Error::Damaged), [`Missing`](Error::Missing), [`RootMismatch`](Error::RootMismatch), [`RootMissing`](Error::RootMissing), [`DigestMismatch`](Error::DigestMismatch), [`SnapshotDamaged`](Error::SnapshotDamaged) | [`Corrupt`](Self::Corrupt) | not committed | if poisoned |
-/// | [`Unsupported`](Error::Unsupported) | [`Unsupported`](Self::Unsupported) | not committed | no |
-/// | [`NotRising`](Error::NotRising), [`StaleBlock`](Error::StaleBlock), [`TooHigh`](Error::TooHigh), [`TooLarge`](Error::TooLarge), [`UnknownDomain`](Error::UnknownDomain), [`KeyLength`](Error::KeyLength) | [`Misuse`](Self::Misuse) | not committed | no |
-/// | [`Options`](Error::Options), [`InsideArchive`](Error::InsideArchive) | [`Misuse`](Self::Misuse) | | no |
-/// | [`OutOfRange`](Error::OutOfRange), [`Empty`](Error::Empty) | [`OutOfRange`](Self::OutOfRange) | | no |
-/// | [`NotAnArchive`](Error::NotAnArchive), [`Unfinished`](Error::Unfinished) | [`NotFound`](Self::NotFound) | | |
-/// | [`Exists`](Error::Exists) | [`AlreadyExists`](Self::AlreadyExists) | | |
-/// | [`Locked`](Error::Locked), [`KeepsChanging`](Error::KeepsChanging) | [`Busy`](Self::Busy) | | |
-/// | [`HeldUp`](Error::HeldUp) | that of the emission that fails | not committed | no |
-/// | [`NoRoom`](Error::NoRoom) | [`NoSpace`](Self::NoSpace) | | no |
-/// | [`CommitUnknown`](Error::CommitUnknown) | that of the log write that failed | **unknown**: the head after reopening tells | yes |
-/// | [`Poisoned`](Error::Poisoned) | [`NoSpace`](Self::NoSpace) or [`Limit`](Self::Limit) where that was the failure, else [`Closed`](Self::Closed) | not committed | yes |
-/// | [`Closed`](Error::Closed), [`Replaced`](Error::Replaced) | [`Closed`](Self::Closed) | | yes |
-///
-/// *If poisoned*: [`Archive::is_poisoned`](crate::Archive::is_poisoned) tells. As long as it is `false`, the call can be repeated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// Bytes on disk are wrong or missing. [`verify`](crate::verify) lists all damage; accessors are rebuilt by
-    /// [`ReindexRule::Rebuild`](crate::ReindexRule::Rebuild), anything else comes back from a copy.
-    Corrupt,
-    /// The format is newer than this build. Use a newer one.
-    Unsupported,
-    /// The system refused: mend the disk, the permissions or the path, and repeat the call.
-    Environment,
-    /// The disk is full, or a quota is used up. Free space and repeat the call; [`Archive::prune`](crate::Archive::prune)
-    /// works on a full disk.
-    NoSpace,
-    /// The system grants no more open files or mappings. Raise `ulimit -n`, `fs.file-max`, `vm.max_map_count` or `ulimit -v`,
-    /// or merge segments; the text of the error names the limit that was met.
-    Limit,
-    /// The call is wrong, or does not fit the archive. Repeating it does not help.
-    Misuse,
-    /// The height cannot be read. [`Reader::range`](crate::Reader::range) says which can; before the first block, none.
-    OutOfRange,
-    /// There is no archive at the path, or not yet: create one, wait for whoever does, or mend the path.
-    NotFound,
-    /// The directory is not empty, so nothing is created there: open what is there, or choose another.
-    AlreadyExists,
-    /// Another writer has the archive, or changes it faster than it can be opened. Try again later.
-    Busy,
-    /// The handle is of no more use, or for reading only. Drop it and open the archive again.
-    Closed,
 }
 
 impl Error {
@@ -429,6 +411,7 @@ impl Error {
             | Self::RootMissing { .. }
             | Self::DigestMismatch { .. }
             | Self::SnapshotDamaged { .. } => ErrorKind::Corrupt,
+            Self::NotHeld { .. } => ErrorKind::NotHeld,
             Self::NotAnArchive { .. } | Self::Unfinished { .. } => ErrorKind::NotFound,
             Self::Exists { .. } => ErrorKind::AlreadyExists,
             Self::Locked { .. } | Self::KeepsChanging { .. } => ErrorKind::Busy,
@@ -440,6 +423,7 @@ impl Error {
             | Self::UnknownDomain { .. }
             | Self::KeyLength { .. }
             | Self::TooLarge { .. }
+            | Self::Partial { .. }
             | Self::Options { .. } => ErrorKind::Misuse,
             Self::NoRoom { .. } => ErrorKind::NoSpace,
             #[cfg(feature = "object-store")]

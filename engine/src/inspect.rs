@@ -164,8 +164,10 @@ pub struct ManifestInfo {
     pub pruned_before: BlockNumber,
     /// The first and the last file of the log.
     pub log: (u64, u64),
-    /// The files of live segments, by domain and step.
+    /// The files of live segments, by domain and step; of a partial copy those that are here.
     pub files: Vec<NamedFile>,
+    /// The names of the segments that a partial copy does not hold.
+    pub not_held: Vec<String>,
 }
 
 /// A file that a manifest names.
@@ -208,6 +210,7 @@ impl ManifestInfo {
             pruned_before: manifest.pruned_before,
             log: (manifest.wal_first, manifest.wal_last),
             files: manifest.segments.iter().flat_map(of_segment).collect(),
+            not_held: manifest.not_held(),
         })
     }
 }

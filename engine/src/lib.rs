@@ -151,6 +151,7 @@ mod archive;
 mod block;
 mod domain;
 mod error;
+mod error_kind;
 mod handle;
 mod maintain;
 mod manifest;

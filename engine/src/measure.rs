@@ -187,8 +187,17 @@ impl LoneSegment {
         let segment = Segment::open(mapping).map_err(|source| Error::File { path, source })?;
         let kv = FileRecord { revision: 0, summary: segment.summary().file };
         let (m, filter_bits) = (Density::MEDIUM, FILTER_BITS);
-        let record =
-            SegmentRecord { domain: DOMAIN, steps, kv, bt: kv, kvei: kv, kvbi: None, m, filter_bits };
+        let record = SegmentRecord {
+            domain: DOMAIN,
+            steps,
+            kv,
+            bt: kv,
+            kvei: kv,
+            kvbi: None,
+            m,
+            filter_bits,
+            is_held: true,
+        };
         Ok(Self { directory, record })
     }
 }

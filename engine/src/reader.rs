@@ -341,8 +341,12 @@ impl Reader {
         let is_stale = self.shared.is_stale();
         let is_damage = |problem: &Problem| !(is_stale && problem.is_missing);
         for segment in version.all_segments() {
-            stats.segments += 1;
             let record = &segment.record;
+            if !record.is_held {
+                stats.segments_not_held += 1;
+                continue;
+            }
+            stats.segments += 1;
             if Some(record.domain) == nodes {
                 stats.node_bytes += record.bytes();
             } else if record.domain != DomainId::ROOTS {

@@ -174,8 +174,10 @@ pub struct Stats {
     pub head: Option<u64>,
     /// The lowest height that can be read.
     pub first: Option<u64>,
-    /// Live segments, those of the archive's own domains included.
+    /// Live segments that are here, those of the archive's own domains included. What follows is of these.
     pub segments: u64,
+    /// Segments that a partial copy does not hold; 0 in every other archive.
+    pub segments_not_held: u64,
     /// Versions in segments, those of the archive's own domains left out.
     pub entries: u64,
     /// Bytes of `.kv` files.

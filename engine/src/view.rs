@@ -75,7 +75,7 @@ impl View {
     ///
     /// # Errors
     /// [`Error::UnknownDomain`]; [`Error::KeyLength`]; damage of a `.kv` or log file that is read. A damaged accessor costs reads
-    /// and is no error.
+    /// and is no error. In a partial copy [`Error::NotHeld`], unless the key is in a segment that is newer than all that are not held.
     pub fn get<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
         let tally = self.shared.counters.mine();
@@ -153,7 +153,7 @@ impl View {
     /// That of [`Entries`], as far as it is consumed.
     ///
     /// # Errors
-    /// [`Error::UnknownDomain`]. Damage is an item of the iterator.
+    /// [`Error::UnknownDomain`]. Damage, and [`Error::NotHeld`], are items of the iterator.
     pub fn scan<D: AsDomain + ?Sized>(&self, domain: &D, scan: &Scan) -> Result<Entries, Error> {
         let domain = id_of(&self.shared.directory.config, domain)?;
         Ok(Entries::new(self.version.clone(), domain, scan, self.at))
@@ -240,7 +240,7 @@ impl View {
     ///
     /// # Errors
     /// [`Error::UnknownDomain`]; [`Error::KeyLength`]; [`Error::RootMismatch`] or [`Error::SnapshotDamaged`] when what was read
-    /// does not have the recorded root; damage of a file that is read.
+    /// does not have the recorded root; damage of a file that is read; [`Error::NotHeld`].
     pub fn prove<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<Proof, Error> {
         let (mut batch, _) = self.prove_counted(&[(domain, key)], Parallelism::Off)?;
         Ok(batch.proofs.pop().expect("one key was asked for"))

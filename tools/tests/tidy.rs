@@ -50,6 +50,7 @@ const VOCABULARY: &[&str] =
 /// The storeys of the engine, from the ground up: a file names what stands in its own folder or below. The modules of the
 /// public face that are not named here stand on top of all.
 const STOREYS: &[&str] = &[
+    "error_kind",
     "remote_error",
     "error",
     "progress",
@@ -122,7 +123,6 @@ const RETIRED: &[(&str, &str)] = &[
     ("Crew", "WorkerPool"),
     ("FileChange", "VersionEdit"),
     ("Levels", "DirtyNodes"),
-    ("NotHeld", "Pruned or NotCommitted"),
     ("Owner", "LeafPreimage"),
     ("StepTable", "StepMemtable"),
     ("Tile", "BucketHasher"),

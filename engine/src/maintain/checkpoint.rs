@@ -266,7 +266,7 @@ impl Checkpoint<'_> {
     fn check_segments(&self, manifest: &Manifest) -> Result<(), Error> {
         let [copy, archive] =
             [self.copy, self.source].map(|path| Directory::new(self.storage, path, &manifest.config));
-        for record in &manifest.segments {
+        for record in manifest.segments.iter().filter(|record| record.is_held) {
             KvFile::open_for_pass(&copy, record).map_err(|error| match error {
                 Error::File { source, .. } => {
                     Error::File { path: record.path(&archive, Kind::Segment), source }

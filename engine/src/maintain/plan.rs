@@ -86,6 +86,7 @@ pub struct UnwindPlan {
 pub(crate) fn plan_merge(shared: &Shared, options: &MergeOptions) -> Result<MergePlan, Error> {
     let (version, directory) = (shared.read_state(), &shared.directory);
     version.check_head()?;
+    check_whole(shared)?;
     let only = options.domain.as_deref().map(|name| directory.config.domain(name)).transpose()?;
     let emitted_to = manifest(shared)?.emitted_to;
     let (from, span_max, room) = (Step(0), options.span_max, u64::MAX);
@@ -124,6 +125,7 @@ pub(crate) fn plan_merge(shared: &Shared, options: &MergeOptions) -> Result<Merg
 pub(crate) fn plan_prune(shared: &Shared, before: BlockNumber) -> Result<PrunePlan, Error> {
     let (version, directory) = (shared.read_state(), &shared.directory);
     version.check_head()?;
+    check_whole(shared)?;
     version.check(before)?;
     let (floor, _) = version.newest_root(before)?;
     let first = version.first.unwrap_or(floor);
@@ -163,6 +165,7 @@ pub(crate) fn plan_prune(shared: &Shared, before: BlockNumber) -> Result<PrunePl
 pub(crate) fn plan_unwind(shared: &Shared, to: BlockNumber) -> Result<UnwindPlan, Error> {
     let (version, directory) = (shared.read_state(), &shared.directory);
     version.check_head()?;
+    check_whole(shared)?;
     version.check(to)?;
     let (to, _) = version.newest_root(to)?;
     let head = version.head.unwrap_or(to);
@@ -197,7 +200,13 @@ pub(crate) fn plan_reindex(
 ) -> Result<Vec<ReindexPlan>, Error> {
     let version = shared.read_state();
     version.check_head()?;
+    check_whole(shared)?;
     plan_jobs(&shared.directory, &version, manifest(shared)?.rule, rule, domain)
+}
+
+/// A partial copy cannot be opened for writing, so nothing is planned there.
+fn check_whole(shared: &Shared) -> Result<(), Error> {
+    manifest(shared)?.check_whole(&shared.directory.path)
 }
 
 fn manifest(shared: &Shared) -> Result<Manifest, Error> {

@@ -6,6 +6,7 @@
 
 mod log_end;
 mod record;
+mod soundness;
 
 use std::collections::HashSet;
 use std::num::NonZeroU64;
@@ -28,8 +29,11 @@ use crate::wal::{FILE_HEADER_LEN, Heights};
 pub(crate) use record::{FileRecord, SegmentRecord};
 
 pub(crate) const MAGIC: [u8; 8] = *b"\x8AICM\r\n\x1A\n";
-/// The format version that is written.
-pub(crate) const VERSION: u32 = 5;
+/// The newest format version: says of each segment whether it is held. Written of partial copies alone, so that what reads the version
+/// before goes on reading whole archives, and buckets.
+pub(crate) const VERSION: u32 = 6;
+/// The format version of archives that hold every segment, which it does not say.
+pub(crate) const VERSION_OF_WHOLE: u32 = 5;
 /// Has no block indexes.
 const VERSION_WITHOUT_BLOCK_INDEXES: u32 = 4;
 /// Does not tell the archive from others of the same options.
@@ -160,7 +164,7 @@ impl Manifest {
         Ok((Self::decode(&bytes[..read], &path)?, file))
     }
 
-    /// The names of the files of live segments.
+    /// The names of the files of live segments that are here.
     pub(crate) fn file_names(&self) -> HashSet<String> {
         let names = |segment: &SegmentRecord| {
             segment.kinds().map(|kind| segment.file_name(&self.config, kind)).collect::<Vec<_>>()
@@ -182,10 +186,11 @@ impl Manifest {
         for number in [self.pruned_before].into_iter().chain(log).chain([self.segments.len() as u64]) {
             put_varint(&mut body, number);
         }
+        let version = if self.is_whole() { VERSION_OF_WHOLE } else { VERSION };
         for segment in &self.segments {
-            encode_segment(&mut body, segment);
+            encode_segment(&mut body, segment, version);
         }
-        frame(VERSION, &body)
+        frame(version, &body)
     }
 
     /// Reads the bytes of a manifest.
@@ -300,7 +305,7 @@ fn encode_rule(out: &mut Vec<u8>, rule: DensityRule) {
     put_varint(out, number);
 }
 
-fn encode_segment(out: &mut Vec<u8>, segment: &SegmentRecord) {
+fn encode_segment(out: &mut Vec<u8>, segment: &SegmentRecord, version: u32) {
     put_varint(out, u64::from(segment.domain.0));
     put_varint(out, segment.steps.from().0);
     put_varint(out, segment.steps.to().0);
@@ -311,6 +316,9 @@ fn encode_segment(out: &mut Vec<u8>, segment: &SegmentRecord) {
     out.push(segment.filter_bits.get());
     out.push(u8::from(segment.kvbi.is_some()));
     segment.kvbi.into_iter().for_each(|file| encode_file(out, file));
+    if version > VERSION_OF_WHOLE {
+        out.push(u8::from(segment.is_held));
+    }
 }
 
 fn encode_file(out: &mut Vec<u8>, file: FileRecord) {
@@ -384,53 +392,15 @@ fn decode_body(fields: &mut Fields<'_>, version: u32) -> Option<Manifest> {
         wal_reached,
         segments,
     };
-    manifest.is_sound().then_some(manifest)
+    // One manifest, one encoding.
+    let is_of_version = manifest.is_whole() == (version <= VERSION_OF_WHOLE);
+    (is_of_version && manifest.is_sound()).then_some(manifest)
 }
 
 impl Manifest {
     /// What follows the log of this archive.
     pub(crate) fn heights(&self) -> Heights {
         Heights::new(self.config.step_len, self.emitted_to)
-    }
-
-    /// Whether its parts agree, as far as the manifest alone shows it, and what is counted up or added up from here has room:
-    /// the next manifest, the next log file, all bytes.
-    fn is_sound(&self) -> bool {
-        let countable =
-            self.generation < u64::MAX && self.wal_first <= self.wal_last && self.wal_last < u64::MAX;
-        let mut files = self
-            .segments
-            .iter()
-            .flat_map(|segment| Kind::ALL.into_iter().filter_map(|kind| segment.get(kind)));
-        let bytes = files.try_fold(0u64, |sum, file| sum.checked_add(file.summary.len));
-        countable && bytes.is_some() && self.names_what_was_emitted()
-    }
-
-    /// E4, E5 and E6, as far as the manifest alone shows them.
-    fn names_what_was_emitted(&self) -> bool {
-        let ordered = self.segments.windows(2).all(|pair| {
-            (pair[0].domain, pair[0].steps.to()) <= (pair[1].domain, pair[1].steps.from())
-                || pair[0].domain < pair[1].domain
-        });
-        let are_emitted = self.segments.iter().all(|segment| segment.steps.to() <= self.emitted_to);
-        ordered && are_emitted && self.accounts_for_emitted()
-    }
-
-    /// E6: what was emitted is in segments. A block that is in neither segments nor log would be gone without a word.
-    fn accounts_for_emitted(&self) -> bool {
-        let step_of = |height| self.config.step_len.step_of(height);
-        let has_blocks =
-            self.emitted_to == Step(0) || Step(self.emitted_to.0 - 1) <= step_of(BlockNumber::MAX);
-        let roots = self.segments.iter().take_while(|segment| segment.domain == DomainId::ROOTS).last();
-        has_blocks
-            && match (self.emitted_head, roots) {
-                (None, roots) => roots.is_none(),
-                (Some(head), Some(roots)) => {
-                    self.first_block.is_some() && roots.steps.contains(step_of(head))
-                }
-                // Pruning to a height above takes the roots of all that was emitted.
-                (Some(head), None) => head < self.pruned_before && step_of(head) < self.emitted_to,
-            }
     }
 }
 
@@ -486,7 +456,12 @@ fn decode_segment(fields: &mut Fields<'_>, version: u32) -> Option<SegmentRecord
         1 => Some(decode_file(fields)?),
         _ => return None,
     };
-    Some(SegmentRecord { domain, steps, kv, bt, kvei, kvbi, m, filter_bits })
+    let is_held = match if version <= VERSION_OF_WHOLE { 1 } else { fields.byte()? } {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    Some(SegmentRecord { domain, steps, kv, bt, kvei, kvbi, m, filter_bits, is_held })
 }
 
 fn decode_file(fields: &mut Fields<'_>) -> Option<FileRecord> {
@@ -525,6 +500,7 @@ mod tests {
             kvbi: (domain > 0).then(|| file(1, 4)),
             m: Density::new(16).unwrap(),
             filter_bits: FilterBits::Eight,
+            is_held: true,
         };
         Manifest {
             generation: 9,
@@ -546,6 +522,47 @@ mod tests {
         assert_eq!(Manifest::decode(&manifest.encode(), Path::new("M")).unwrap(), manifest);
     }
 
+    /// The same of a partial copy, which does not hold the segment of the declared domain.
+    fn partial() -> Manifest {
+        let mut manifest = sample();
+        manifest.segments[2].is_held = false;
+        manifest
+    }
+
+    #[test]
+    fn a_partial_manifest_reads_back_and_is_of_a_version_of_its_own() {
+        let (whole, partial) = (sample(), partial());
+        assert_eq!(decode(&partial).unwrap(), partial);
+        assert_eq!([&whole, &partial].map(|m| u32_at(&m.encode(), 8).unwrap()), [5, 6]);
+        assert_eq!(partial.not_held(), ["kv.0-4"]);
+        assert_eq!((whole.file_names().len(), partial.file_names().len()), (10, 6));
+        assert!(partial.file_names().is_subset(&whole.file_names()));
+        whole.check_whole(Path::new("M")).unwrap();
+        assert!(matches!(partial.check_whole(Path::new("M")), Err(Error::Partial { .. })));
+        // The last byte says it of the last segment: one that holds all has no such bytes.
+        let bytes = partial.encode();
+        let mut body = bytes[HEAD_LEN..bytes.len() - SUM_LEN].to_vec();
+        assert_eq!(body.last(), Some(&0));
+        for other in [1, 2] {
+            *body.last_mut().unwrap() = other;
+            assert!(Manifest::decode(&frame(6, &body), Path::new("M")).is_err(), "{other}");
+        }
+        let mut rootless = partial;
+        rootless.segments[0].is_held = false;
+        assert!(decode(&rootless).is_err(), "roots are always held");
+    }
+
+    #[test]
+    fn a_segment_that_is_not_held_is_that_of_the_document() {
+        let (bytes, whole) = (partial().encode(), sample());
+        let last = {
+            let mut out = Vec::new();
+            encode_segment(&mut out, &whole.segments[2], VERSION);
+            out.len()
+        };
+        DOC.check_example("```hex partial", &bytes[bytes.len() - SUM_LEN - last..bytes.len() - SUM_LEN]);
+    }
+
     fn decode(manifest: &Manifest) -> Result<Manifest, Error> {
         Manifest::decode(&manifest.encode(), Path::new("M"))
     }
@@ -559,14 +576,15 @@ mod tests {
         let rows = DOC.table(section, "offset");
         let fields: [(&str, &[u8]); 5] = [
             ("magic", &MAGIC),
-            ("format version", &VERSION.to_le_bytes()),
+            ("format version", &VERSION_OF_WHOLE.to_le_bytes()),
             ("reserved", &[0; 4]),
             ("body length", &((bytes.len() - HEAD_LEN - SUM_LEN) as u64).to_le_bytes()),
             ("checksum", &crc64(&bytes[..bytes.len() - SUM_LEN]).to_le_bytes()),
         ];
         DOC.check_fields(section, &bytes, &fields);
         assert_eq!(rows[4][0], HEAD_LEN.to_string(), "{}", rows[4][3]);
-        assert!(rows[1][4].starts_with(&format!("{VERSION};")), "the version that is written");
+        let versions = format!("{VERSION_OF_WHOLE}, or {VERSION} of a partial copy;");
+        assert!(rows[1][4].starts_with(&versions), "the versions that are written");
         let magic = MAGIC.map(|byte| format!("{byte:02X}")).join(" ");
         assert!(rows[0][4].starts_with(&format!("`{magic}`")));
         assert!(DOC.section(section).contains(&format!("number of domains (2..{DOMAINS_MAX})")));
@@ -639,25 +657,27 @@ mod tests {
         assert_eq!(body.remove(4), 0);
         assert_eq!(Manifest::decode(&frame(1, &body), Path::new("M")).unwrap(), manifest);
         let unknown = Manifest::decode(&frame(VERSION + 1, &body), Path::new("M"));
-        assert!(matches!(unknown, Err(Error::Unsupported { found: 6, supported: 5, .. })));
+        assert!(matches!(unknown, Err(Error::Unsupported { found: 7, supported: 6, .. })));
     }
 
     #[test]
     fn every_flipped_byte_and_every_cut_is_an_error() {
-        let bytes = sample().encode();
-        for at in 0..bytes.len() {
-            let mut damaged = bytes.clone();
-            damaged[at] ^= 0x41;
-            assert!(Manifest::decode(&damaged, Path::new("M")).is_err(), "byte {at}");
-            assert!(Manifest::decode(&bytes[..at], Path::new("M")).is_err(), "cut at {at}");
+        for bytes in [sample().encode(), partial().encode()] {
+            for at in 0..bytes.len() {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 0x41;
+                assert!(Manifest::decode(&damaged, Path::new("M")).is_err(), "byte {at}");
+                assert!(Manifest::decode(&bytes[..at], Path::new("M")).is_err(), "cut at {at}");
+            }
         }
     }
 
     #[test]
     fn hostile_fields_behind_a_sound_checksum_are_errors() {
-        let sound = sample().encode();
-        for at in HEAD_LEN..sound.len() - SUM_LEN {
-            for xor in [0x01, 0x80, 0xFF] {
+        for sound in [sample().encode(), partial().encode()] {
+            for (at, xor) in
+                (HEAD_LEN..sound.len() - SUM_LEN).flat_map(|at| [0x01, 0x80, 0xFF].map(|xor| (at, xor)))
+            {
                 let mut bytes = sound.clone();
                 bytes[at] ^= xor;
                 let sum_at = bytes.len() - SUM_LEN;

@@ -32,6 +32,8 @@ pub(crate) struct SegmentRecord {
     pub(crate) kvbi: Option<FileRecord>,
     pub(crate) m: Density,
     pub(crate) filter_bits: FilterBits,
+    /// Whether its files are here. A partial copy names every segment of its archive, and has the files of some.
+    pub(crate) is_held: bool,
 }
 
 impl SegmentRecord {
@@ -45,9 +47,9 @@ impl SegmentRecord {
         }
     }
 
-    /// The kinds of its files.
+    /// The kinds of its files that are here: none of a segment that is not held.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind> {
-        Kind::ALL.into_iter().filter(|kind| self.get(*kind).is_some())
+        Kind::ALL.into_iter().filter(|kind| self.is_held && self.get(*kind).is_some())
     }
 
     /// The record of a file that it has.
@@ -55,14 +57,15 @@ impl SegmentRecord {
         self.get(kind).expect("one of the files that the segment has")
     }
 
-    /// The bytes of all its files.
+    /// The bytes of all its files that are here.
     pub(crate) fn bytes(&self) -> u64 {
         self.kinds().map(|kind| self.file(kind).summary.len).sum()
     }
 
-    /// The bytes of its pivot index and its filter.
+    /// The bytes of its pivot index and its filter, where they are here.
     pub(crate) fn accessors_len(&self) -> u64 {
-        self.bt.summary.len.saturating_add(self.kvei.summary.len)
+        let len = self.bt.summary.len.saturating_add(self.kvei.summary.len);
+        if self.is_held { len } else { 0 }
     }
 
     /// The name of one of its files.

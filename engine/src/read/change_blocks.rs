@@ -26,7 +26,7 @@ use crate::stats::{Count, Event, Tally};
 /// one index page and the data pages of the versions, a page at a time, for a segment that has the key.
 ///
 /// # Errors
-/// An item is an error where a file that is needed is damaged. It is the last.
+/// An item is an error where a file that is needed is damaged, or [not held](Error::NotHeld). It is the last.
 pub struct ChangeBlocks {
     shared: Arc<Shared>,
     version: Arc<ReadState>,

@@ -41,7 +41,7 @@ pub struct Entry {
 /// chunk costs one index page and one data page of each segment in the range, plus the data pages of its entries.
 ///
 /// # Errors
-/// An item is an error where a file that the scan needs is damaged. It is the last.
+/// An item is an error where a file that the scan needs is damaged, or [not held](Error::NotHeld). It is the last.
 pub struct Entries {
     version: Pinned,
     domain: DomainId,

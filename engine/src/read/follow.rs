@@ -159,12 +159,14 @@ impl Follower {
             return Arc::clone(same);
         }
         let mut missing = |error: Error| held.is_missing |= matches!(error, Error::Missing { .. });
-        let segment = match former.filter(|former| former.record.kv == record.kv) {
+        let segment = match former.filter(|former| former.has_kv_of(record)) {
             Some(former) => former.hold_changed(&self.directory, record.clone(), &mut missing),
             None => LiveSegment::hold(&self.directory, record.clone(), &mut missing),
         };
         let segment = Arc::new(segment);
-        held.fresh.push(Arc::clone(&segment));
+        if record.is_held {
+            held.fresh.push(Arc::clone(&segment));
+        }
         segment
     }
 

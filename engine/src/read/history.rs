@@ -43,7 +43,7 @@ pub struct Change {
 /// plus one index page and the data pages of the versions, 256 versions at a time, for a segment that has the key.
 ///
 /// # Errors
-/// An item is an error where a file that is needed is damaged. It is the last.
+/// An item is an error where a file that is needed is damaged, or [not held](Error::NotHeld). It is the last.
 pub struct History {
     shared: Arc<Shared>,
     version: Pinned,

@@ -57,6 +57,7 @@ impl LocalArchive {
     pub(crate) fn load(storage: &Arc<dyn Storage>, path: &Path) -> Result<Option<Self>, Error> {
         for _ in 0..LOOKS {
             let (found, file) = Manifest::open(&**storage, path)?;
+            found.check_whole(path)?;
             let Some(manifest) = emitted_part(&found) else { return Ok(None) };
             let directory = Directory::new(storage, path, &manifest.config);
             let mut missing = None;

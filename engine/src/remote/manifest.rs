@@ -48,6 +48,8 @@ pub(crate) struct RemoteManifest {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteFile<'a> {
     pub(crate) record: &'a SegmentRecord,
+    /// The place of the segment in the manifest.
+    pub(crate) segment: usize,
     pub(crate) kind: Kind,
     pub(crate) id: Hash,
 }
@@ -72,9 +74,15 @@ impl RemoteManifest {
 
     /// The files, in the order of the segments.
     pub(crate) fn files(&self) -> impl Iterator<Item = RemoteFile<'_>> {
+        let segments = self.archive.segments.iter().enumerate();
         let files =
-            self.archive.segments.iter().flat_map(|record| record.kinds().map(move |kind| (record, kind)));
-        files.zip(&self.ids).map(|((record, kind), id)| RemoteFile { record, kind, id: *id })
+            segments.flat_map(|(segment, record)| record.kinds().map(move |kind| (segment, record, kind)));
+        files.zip(&self.ids).map(|((segment, record, kind), id)| RemoteFile {
+            record,
+            segment,
+            kind,
+            id: *id,
+        })
     }
 
     /// Its bytes.
@@ -124,6 +132,9 @@ impl RemoteManifest {
             }
             _ => damaged("the manifest in it is wrong"),
         })?;
+        if !archive.is_whole() {
+            return Err(damaged("the manifest in it is of a partial copy"));
+        }
         let manifest = Self { parent, bundle, archive, ids };
         let files: usize = manifest.archive.segments.iter().map(|record| record.kinds().count()).sum();
         if manifest.ids.len() != files {
@@ -189,6 +200,7 @@ mod tests {
             kvbi: None,
             m: Density::new(16).unwrap(),
             filter_bits: FilterBits::Eight,
+            is_held: true,
         };
         let head = segments.checked_sub(1).map(|last| step_len.first_block(Step(last)) + 1);
         let archive = Manifest {

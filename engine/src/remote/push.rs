@@ -123,7 +123,9 @@ pub(crate) fn push_from(
     options: &PushOptions,
     listener: &dyn ProgressListener,
 ) -> Result<PushReport, Error> {
-    let Some(emitted) = emitted_part(&Manifest::load(&**storage, path)?) else {
+    let manifest = Manifest::load(&**storage, path)?;
+    manifest.check_whole(path)?;
+    let Some(emitted) = emitted_part(&manifest) else {
         return Ok(PushReport::default());
     };
     let latest = bucket.latest()?;

@@ -15,6 +15,9 @@ pub struct SegmentInfo {
     pub domain: String,
     /// The steps it covers.
     pub steps: StepRange,
+    /// Whether its files are here; a partial copy names segments that it does not hold. Of one that is not, the counts are zero, `blocks` is all that
+    /// the steps cover, and the bytes and names are those that its files have where they are.
+    pub is_held: bool,
     /// The lowest and the highest block that wrote one of its versions.
     pub blocks: (BlockNumber, BlockNumber),
     /// The number of versions.
@@ -59,6 +62,7 @@ impl SegmentInfo {
         Self {
             domain: config.name(record.domain).to_owned(),
             steps: record.steps,
+            is_held: record.is_held,
             blocks: summary.as_ref().map_or(segment.blocks, |summary| (summary.min_block, summary.max_block)),
             entries: count(|summary| summary.entries),
             keys: count(|summary| summary.keys),

@@ -9,6 +9,9 @@
 //! because there are few of them and their first lookup should find header, footer and resident parts read. A small accessor is read into memory when it is
 //! first used, which saves two mappings a segment where there are thousands of small ones; if it has gone by then, or is
 //! damaged, lookups do without it ([`read`](crate::read::get)).
+//!
+//! A partial copy names segments whose files it does not have. Whoever needs one of these files is told so by [`Error::NotHeld`]: nobody has to
+//! ask beforehand, and no lookup can pass such a segment over as if it had nothing to say.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -27,6 +30,7 @@ use crate::manifest::SegmentRecord;
 use crate::options::Config;
 #[cfg(feature = "object-store")]
 use crate::remote_error::RemoteError;
+use crate::segment::absence::Absence;
 use crate::segment::file_view::{FileView, Identity};
 use crate::storage::directory::{Directory, Removals};
 use crate::storage::layout;
@@ -106,9 +110,19 @@ pub(crate) struct LiveFile<T> {
     /// How often it could not be used.
     failures: AtomicU64,
     obsolete: AtomicBool,
+    /// What is missing, where the segment is not held.
+    absence: Option<Arc<Absence>>,
 }
 
 impl<T> LiveFile<T> {
+    /// Refuses a file that is not here because its segment is not held.
+    ///
+    /// # Errors
+    /// [`Error::NotHeld`].
+    fn check_held(&self) -> Result<(), Error> {
+        self.absence.as_ref().map_or(Ok(()), |absence| Err(absence.error()))
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -146,7 +160,7 @@ impl<T> LiveFile<T> {
 }
 
 impl<T: FileView> LiveFile<T> {
-    fn new(directory: &Directory, record: &SegmentRecord) -> Self {
+    fn new(directory: &Directory, record: &SegmentRecord, absence: Option<&Arc<Absence>>) -> Self {
         let identity = identity_of(record, &directory.config, T::KIND);
         Self {
             path: record.path(directory, T::KIND),
@@ -158,17 +172,18 @@ impl<T: FileView> LiveFile<T> {
             problem: Mutex::new(None),
             failures: AtomicU64::new(0),
             obsolete: AtomicBool::new(false),
+            absence: absence.cloned(),
         }
     }
 
     /// Whether the file is mapped from the beginning. One that is not must be small.
-    fn is_held(&self) -> bool {
+    fn is_mapped(&self) -> bool {
         T::KIND == Kind::Segment || self.identity.summary.len > self.storage.read_whole_max()
     }
 
     /// Takes hold of the bytes. What keeps it from that is reported, and met again by whoever reads.
     fn hold(&self) -> Result<(), Error> {
-        if !self.is_held() {
+        if !self.is_mapped() || self.absence.is_some() {
             return Ok(());
         }
         let mapping = self.storage.map(&self.path, Access::Random).inspect_err(|error| self.report(error))?;
@@ -179,6 +194,7 @@ impl<T: FileView> LiveFile<T> {
     /// Looks whether a file that was not used yet is there, and as long as it should be, without reading it.
     fn look(&self) {
         if self.open.get().is_none()
+            && self.absence.is_none()
             && let Err(error) = self.check_len()
         {
             self.note(&error);
@@ -197,7 +213,8 @@ impl<T: FileView> LiveFile<T> {
 
     /// The bytes of the file as it is now.
     fn read(&self) -> Result<Mapping, Error> {
-        if self.is_held() {
+        self.check_held()?;
+        if self.is_mapped() {
             return self.held.get().cloned().map_or_else(|| self.storage.map(&self.path, Access::Random), Ok);
         }
         // A file that is longer than it should be must not be read whole to learn that.
@@ -226,6 +243,8 @@ impl<T: FileView> LiveFile<T> {
 
     #[cold]
     fn open(&self) -> Result<&OpenFile<T>, Error> {
+        // Before the report: what a partial copy does without is no problem of the file.
+        self.check_held()?;
         let opened = self.read().and_then(|data| OpenFile::parse(&self.path, data, &self.identity));
         let opened = opened.inspect_err(|error| self.report(error))?;
         *self.problem.lock() = None;
@@ -273,6 +292,11 @@ impl LiveSegment {
         segment
     }
 
+    /// Whether it has the `.kv` that a record names.
+    pub(crate) fn has_kv_of(&self, record: &SegmentRecord) -> bool {
+        self.record.kv == record.kv && self.record.is_held == record.is_held
+    }
+
     /// The same segment with other accessors: takes over each file that both records name, and holds the others.
     pub(crate) fn hold_changed(
         &self,
@@ -311,10 +335,11 @@ impl LiveSegment {
     }
 
     fn named(directory: &Directory, record: SegmentRecord) -> Self {
-        let kv = Arc::new(LiveFile::new(directory, &record));
-        let bt = Arc::new(LiveFile::new(directory, &record));
-        let kvei = Arc::new(LiveFile::new(directory, &record));
-        let kvbi = record.kvbi.map(|_| Arc::new(LiveFile::new(directory, &record)));
+        let absence = (!record.is_held).then(|| Arc::new(Absence::of(directory, &record)));
+        let kv = Arc::new(LiveFile::new(directory, &record, absence.as_ref()));
+        let bt = Arc::new(LiveFile::new(directory, &record, absence.as_ref()));
+        let kvei = Arc::new(LiveFile::new(directory, &record, absence.as_ref()));
+        let kvbi = record.kvbi.map(|_| Arc::new(LiveFile::new(directory, &record, absence.as_ref())));
         let blocks = directory.config.step_len.blocks(record.steps);
         Self {
             record,
@@ -331,15 +356,15 @@ impl LiveSegment {
     /// Opens a segment that is not small, so that its first lookup waits for the pages it needs and for no others. What keeps a
     /// file from being opened is reported, and met again by whoever reads.
     pub(crate) fn open_if_large(&self) {
-        if self.bt.is_held() || self.kvei.is_held() {
+        if self.record.is_held && (self.bt.is_mapped() || self.kvei.is_mapped()) {
             let _ = self.open_for_lookups();
         }
     }
 
     /// The bytes of the accessors that are mapped. One that cannot be opened is left to the lookups, which report it.
     pub(crate) fn mapped_accessors(&self) -> impl Iterator<Item = Mapping> {
-        let bt = self.bt.is_held().then(|| self.bt.get().ok().map(|file| file.view().data().clone()));
-        let kvei = self.kvei.is_held().then(|| self.kvei.get().ok().map(|file| file.view().data().clone()));
+        let bt = self.bt.is_mapped().then(|| self.bt.get().ok().map(|file| file.view().data().clone()));
+        let kvei = self.kvei.is_mapped().then(|| self.kvei.get().ok().map(|file| file.view().data().clone()));
         [bt, kvei].into_iter().flatten().flatten()
     }
 
@@ -437,6 +462,9 @@ fn identity_of(record: &SegmentRecord, config: &Config, kind: Kind) -> Identity 
 impl KvFile {
     /// Opens a `.kv` by a mapping of its own, for one pass from front to back.
     pub(crate) fn open_for_pass(directory: &Directory, record: &SegmentRecord) -> Result<Self, Error> {
+        if !record.is_held {
+            return Err(Absence::of(directory, record).error());
+        }
         let path = record.path(directory, Kind::Segment);
         let mapping = directory.storage.map(&path, Access::Sequential)?;
         OpenFile::parse(&path, mapping, &identity_of(record, &directory.config, Kind::Segment))
@@ -450,7 +478,7 @@ impl<T: FileView> LiveFile<T> {
         let open = OnceLock::from(OpenFile::parse(&self.path, data, &self.identity)?);
         let (path, identity, storage) = (self.path.clone(), self.identity.clone(), Arc::clone(&self.storage));
         let (held, problem, removals) = (OnceLock::new(), Mutex::new(None), self.removals.clone());
-        let (failures, obsolete) = (AtomicU64::new(0), AtomicBool::new(false));
-        Ok(Self { path, identity, storage, removals, held, open, problem, failures, obsolete })
+        let (failures, obsolete, absence) = (AtomicU64::new(0), AtomicBool::new(false), None);
+        Ok(Self { path, identity, storage, removals, held, open, problem, failures, obsolete, absence })
     }
 }

@@ -3,6 +3,7 @@
 //! The formats are those of `icecore-segments` and `icecore-index`; this folder binds their bytes to files of the directory.
 //! The manifest says which segments there are; reading and maintenance use them.
 
+pub(crate) mod absence;
 pub(crate) mod block_tap;
 pub(crate) mod file_view;
 pub(crate) mod info;

@@ -113,7 +113,7 @@ impl<'d> SegmentOutput<'d> {
         let kv = kv.sync(kv_sink, summary.file)?;
         let (kv, bt, kvei, kvbi) = (kv.keep(), bt.keep(), kvei.keep(), kvbi.map(SyncedFile::keep));
         let (m, filter_bits) = (options.m, options.filter_bits);
-        Ok(Some(SegmentRecord { domain, steps, kv, bt, kvei, kvbi, m, filter_bits }))
+        Ok(Some(SegmentRecord { domain, steps, kv, bt, kvei, kvbi, m, filter_bits, is_held: true }))
     }
 }
 

@@ -220,6 +220,7 @@ pub(crate) fn plan_log_drop(directory: &Directory) -> Result<Option<LogDrop>, Er
     let load = || Manifest::load(&*directory.storage, &directory.path);
     loop {
         let manifest = load()?;
+        manifest.check_whole(&directory.path)?;
         let planned = plan(directory, &manifest);
         // Of a log that a writer trims meanwhile, files are missing that the next manifest does not name.
         if matches!(planned, Ok(None)) || load()?.generation == manifest.generation {

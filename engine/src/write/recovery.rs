@@ -91,6 +91,7 @@ pub(crate) fn open_for_writing(
     }
     let lock = storage.lock(path)?;
     let mut manifest = Manifest::load(&*storage, path)?;
+    manifest.check_whole(path)?;
     // After a kill in the midst of a publication the rename may be visible and not durable. Nothing may be built on it, and
     // nothing removed that the manifest before it names, until it is.
     storage.sync_dir(path)?;

@@ -65,7 +65,7 @@ pub struct StateChange {
 /// leaves it: two bytes for each of its versions.
 ///
 /// # Errors
-/// An item is an error where a file that is needed is damaged. It is the last.
+/// An item is an error where a file that is needed is damaged, or [not held](Error::NotHeld). It is the last.
 pub struct Changes {
     shared: Arc<Shared>,
     state: Arc<ReadState>,
