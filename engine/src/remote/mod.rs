@@ -9,7 +9,7 @@
 //! |---|---|
 //! | name a bucket | [`Bucket::open`], [`BucketOptions`] |
 //! | publish an archive, again after each emission | [`push`], [`Reader::push`](crate::Reader::push) |
-//! | get a copy on disk | [`pull`] |
+//! | get a copy on disk, of all or of some domains and blocks | [`pull`], [`PullOptions`] |
 //! | read in place | [`Reader::open_remote`](crate::Reader::open_remote), [`RemoteOptions`] |
 //! | see what there is, check it, collect what nothing names | [`list`], [`verify`], [`gc`] |
 //!
@@ -30,11 +30,14 @@ mod location;
 mod manifest;
 mod names;
 pub(crate) mod open;
+#[cfg(test)]
+mod partial_tests;
 mod profile;
 mod pull;
 pub(crate) mod push;
 mod room;
 mod runtime;
+mod selection;
 mod storage;
 mod store;
 mod transfer;

@@ -1,9 +1,13 @@
-//! Pull: a generation becomes an archive on disk.
+//! Pull: a generation, or a [part](crate::remote::selection) of it, becomes an archive on disk.
 //!
 //! Each file is written under a name of its own, compared with its hashes as it comes, synced, and renamed; so a file that has its
 //! name is whole. The manifest comes last. Until it is there, a file named `PULL` says that the copy is not finished, and the next
 //! pull to that place goes on where this one ended, in the midst of a file too.
+//!
+//! A partial copy can be extended. It stays the archive that it was until the new manifest takes the place of the old one: nothing that the
+//! old one names is written or removed before.
 
+use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,17 +17,18 @@ use icecore_segments::frame::Kind;
 use icecore_segments::step::BlockNumber;
 
 use crate::error::{Error, Operation};
-use crate::manifest::{Manifest, had_content};
+use crate::manifest::{Manifest, SegmentRecord, had_content};
 use crate::progress::ProgressListener;
 use crate::read::shared::Shared;
 use crate::remote::bucket::{Bucket, Published};
 use crate::remote::jobs::{JOBS, for_each};
 use crate::remote::manifest::{RemoteFile, RemoteManifest};
+use crate::remote::selection::Selection;
 use crate::remote::transfer::{ContentCheck, read_from};
 use crate::remote_error::RemoteError;
 use crate::storage::directory::Directory;
 use crate::storage::os::OsStorage;
-use crate::storage::{Storage, layout};
+use crate::storage::{DirLock, Storage, layout};
 use crate::wal::log::create_file;
 
 /// Bytes of an unfinished file that are read at once when a pull goes on.
@@ -36,13 +41,16 @@ pub struct PullOptions {
     jobs: usize,
     generation: Option<u64>,
     accessors: Accessors,
+    domains: Vec<String>,
+    /// Both included.
+    blocks: Option<(BlockNumber, BlockNumber)>,
 }
 
 /// Which accessors come with a pull.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Accessors {
     /// None: some 4 % less to transfer. Lookups in the copy are right and slow until it is opened for writing, or reindexed, which
-    /// builds them again.
+    /// builds them again; to a partial copy, which cannot be, another pull brings them.
     None,
     /// The pivot indexes, without which a lookup searches a whole segment.
     Bt,
@@ -63,7 +71,7 @@ impl Accessors {
 
 impl Default for PullOptions {
     fn default() -> Self {
-        Self { jobs: JOBS, generation: None, accessors: Accessors::All }
+        Self { jobs: JOBS, generation: None, accessors: Accessors::All, domains: Vec::new(), blocks: None }
     }
 }
 
@@ -87,6 +95,35 @@ impl PullOptions {
     pub fn generation(self, generation: u64) -> Self {
         Self { generation: Some(generation), ..self }
     }
+
+    /// Only segments of this domain, and of others that are named by further calls; of all unless it is called.
+    ///
+    /// The roots of all blocks come with every copy. The nodes of snapshots come where all domains do: a proof needs the state of all.
+    pub fn domain(mut self, name: impl Into<String>) -> Self {
+        self.domains.push(name.into());
+        self
+    }
+
+    /// Only segments whose steps have one of these blocks; all unless it is set.
+    ///
+    /// A segment comes as a whole, so a copy may hold more. A read at a block goes back to whatever block wrote the key last: `..b` holds
+    /// the state at every block before `b` and all that changed it. Of `a..b` the keys that these blocks wrote are found, and no others;
+    /// [`Changes`](crate::Changes) want the value before each change, which may be older.
+    pub fn blocks(self, blocks: impl RangeBounds<BlockNumber>) -> Self {
+        let from = match blocks.start_bound() {
+            Bound::Included(from) => *from,
+            Bound::Excluded(below) => below.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        // A range of none is refused by the pull.
+        let none = (1, 0);
+        let blocks = match blocks.end_bound() {
+            Bound::Included(to) => (from, *to),
+            Bound::Excluded(above) => above.checked_sub(1).map_or(none, |to| (from, to)),
+            Bound::Unbounded => (from, BlockNumber::MAX),
+        };
+        Self { blocks: Some(blocks), ..self }
+    }
 }
 
 /// What a pull did.
@@ -101,48 +138,131 @@ pub struct PullReport {
     pub files_pulled: u64,
     /// Bytes that came: less than the files have where a pull went on in the midst of one.
     pub bytes_pulled: u64,
-    /// Files that an interrupted pull had left.
+    /// Files that were there: of an interrupted pull, or of the copy that was extended.
     pub files_present: u64,
+    /// Segments of the archive, those of its own domains included.
+    pub segments: u64,
+    /// Of these the ones that the copy holds.
+    pub segments_held: u64,
+    /// Of those the ones that the options leave out, and that the copy holds because it had them, or some of their steps, before.
+    pub segments_kept: u64,
 }
 
-/// Makes a copy of the archive in `bucket` at `path`, which must not exist, be empty, or be what an interrupted pull left.
+/// Makes a copy of the archive in `bucket` at `path`, which must not exist, be empty, be what an interrupted pull left, or be a partial
+/// copy of the same archive, which is extended.
 ///
-/// The copy is an archive of its own, which can be read, and written where nobody else continues it. Every byte was compared
-/// with its hash and is durable when this returns.
+/// The copy is an archive of its own, which can be read, and written where it is whole and nobody else continues it. Every byte was
+/// compared with its hash and is durable when this returns.
+///
+/// A copy of some domains or blocks is *partial*: it names every segment of the archive and holds some, so its heights and roots are those
+/// of the archive, and what needs another segment is [`Error::NotHeld`]. It is for reading. To extend it, pull again with other options:
+/// what it held stays, whatever they leave out. Where the bucket has a newer generation the copy moves on to it, and readers of the
+/// copy take it over when they refresh.
 ///
 /// # Errors
-/// [`Error::Remote`]; [`Error::Exists`]; those of writing files.
+/// [`Error::Remote`]; [`Error::Exists`]; [`Error::UnknownDomain`]; [`Error::OutOfRange`] where the archive has none of the blocks;
+/// [`Error::Options`] for a range of no blocks, and for a generation before that of the copy; [`Error::Locked`] while another pull extends
+/// it; those of writing files.
 pub fn pull(
     bucket: &Bucket,
     path: impl AsRef<Path>,
     options: &PullOptions,
     listener: &dyn ProgressListener,
 ) -> Result<PullReport, Error> {
-    let storage: Arc<dyn Storage> = Arc::new(OsStorage);
     let path = std::path::absolute(path.as_ref()).unwrap_or_else(|_| path.as_ref().to_owned());
-    let place = Place::look(&*storage, &path)?;
-    if place == Place::Whole {
-        return already_whole(&storage, &path);
+    pull_on(&(Arc::new(OsStorage) as Arc<dyn Storage>), bucket, &path, options, listener)
+}
+
+/// The same to any storage.
+pub(crate) fn pull_on(
+    storage: &Arc<dyn Storage>,
+    bucket: &Bucket,
+    path: &Path,
+    options: &PullOptions,
+    listener: &dyn ProgressListener,
+) -> Result<PullReport, Error> {
+    let mut place = Place::look(&**storage, path)?;
+    if place == Place::Finished {
+        // After a kill the manifest may be visible and not durable.
+        storage.sync_dir(path)?;
+        remove_marker(&**storage, path)?;
+        let manifest = Manifest::load(&**storage, path)?;
+        if manifest.is_whole() {
+            let files_present = manifest.file_names().len() as u64;
+            return report(storage, path, &manifest, PullReport { files_present, ..PullReport::default() });
+        }
+        place = Place::Partial;
     }
+    let former = (place == Place::Partial).then(|| take_up_copy(&**storage, path)).transpose()?;
     let manifest = bucket.chosen(options.generation)?.manifest;
-    place.begin(&*storage, &path)?;
-    let pull = Pull {
-        storage: &storage,
-        bucket,
-        path: &path,
-        listener,
-        files: AtomicU64::new(0),
-        bytes: AtomicU64::new(0),
-    };
-    let files_present = pull.fetch_all(&manifest, options)?;
-    finish(&storage, &path, &manifest.archive)?;
-    Ok(PullReport {
-        generation: manifest.generation(),
-        range: Shared::open(&storage, &path)?.read_state().range(),
+    let selection = Selection::new(&options.domains, options.blocks, &manifest.archive)?;
+    let held = former.as_ref().map(|(_, held)| held);
+    if let Some(held) = held {
+        check_succession(bucket, held, &manifest.archive)?;
+    }
+    let copy = selection.copy_of(&manifest.archive, held);
+    place.begin(&**storage, path)?;
+    let (files, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+    let pull = Pull { storage, bucket, path, listener, files, bytes };
+    let files_present = pull.fetch_all(&manifest, &copy, options)?;
+    match held {
+        None => finish(storage, path, &copy)?,
+        Some(held) => replace(&**storage, path, held, &copy)?,
+    }
+    let config = &copy.config;
+    let is_kept = |record: &&SegmentRecord| record.is_held && !selection.wants(config, record);
+    let counted = PullReport {
         files_pulled: pull.files.into_inner(),
         bytes_pulled: pull.bytes.into_inner(),
         files_present,
+        segments_kept: copy.segments.iter().filter(is_kept).count() as u64,
+        ..PullReport::default()
+    };
+    report(storage, path, &copy, counted)
+}
+
+/// Takes the lock of a partial copy, and reads what it holds.
+///
+/// # Errors
+/// [`Error::Locked`]; [`Error::Exists`] where another pull made it whole meanwhile.
+fn take_up_copy(storage: &dyn Storage, path: &Path) -> Result<(DirLock, Manifest), Error> {
+    let lock = storage.lock(path)?;
+    let manifest = Manifest::load(storage, path)?;
+    if manifest.is_whole() {
+        return Err(Error::Exists { path: path.to_owned() });
+    }
+    // After a kill it may be visible and not durable. Nothing that the one before it names may go until it is.
+    storage.sync_dir(path)?;
+    Ok((lock, manifest))
+}
+
+/// Adds to what was counted what the copy is.
+fn report(
+    storage: &Arc<dyn Storage>,
+    path: &Path,
+    copy: &Manifest,
+    counted: PullReport,
+) -> Result<PullReport, Error> {
+    Ok(PullReport {
+        generation: copy.generation,
+        range: Shared::open(storage, path)?.read_state().range(),
+        segments: copy.segments.len() as u64,
+        segments_held: copy.segments.iter().filter(|record| record.is_held).count() as u64,
+        ..counted
     })
+}
+
+/// Refuses to extend a copy by another archive, or by an older state of its own.
+fn check_succession(bucket: &Bucket, former: &Manifest, next: &Manifest) -> Result<(), Error> {
+    if !former.config.is_same_archive(&next.config) {
+        let (bucket, archive) = (bucket.store.url().to_owned(), bucket.archive.clone());
+        return Err(RemoteError::OtherArchive { bucket, archive }.into());
+    }
+    if next.generation < former.generation {
+        let reason = format!("the copy is of generation {} and does not go back", former.generation);
+        return Err(Error::Options { field: "generation", reason });
+    }
+    Ok(())
 }
 
 impl Bucket {
@@ -172,7 +292,9 @@ enum Place {
     /// What a pull left that was interrupted.
     Unfinished,
     /// The same, and nothing was left to do but to say that it is finished.
-    Whole,
+    Finished,
+    /// A partial copy.
+    Partial,
 }
 
 impl Place {
@@ -182,15 +304,19 @@ impl Place {
         let names = storage.list(path)?.unwrap_or_default();
         let has = |wanted: &str| names.iter().any(|name| name == wanted);
         match (has(layout::PULL), has(layout::MANIFEST)) {
-            (true, true) => Ok(Self::Whole),
+            (true, true) => Ok(Self::Finished),
             (true, false) => Ok(Self::Unfinished),
+            (false, true) if !Manifest::load(storage, path)?.is_whole() => Ok(Self::Partial),
             (false, _) if names.is_empty() && !had_content(storage, path)? => Ok(Self::Vacant),
             (false, _) => Err(Error::Exists { path: path.to_owned() }),
         }
     }
 
-    /// Makes the directory, and says that it is not finished.
+    /// Makes the directory, and says that it is not finished. A partial copy stays finished.
     fn begin(self, storage: &dyn Storage, path: &Path) -> Result<(), Error> {
+        if self == Self::Partial {
+            return Ok(());
+        }
         storage.create_dir(path)?;
         storage.create_dir(&layout::wal_dir(path))?;
         if self == Self::Vacant {
@@ -199,15 +325,6 @@ impl Place {
         }
         Ok(())
     }
-}
-
-/// What is left to do after a kill between the manifest and the end.
-fn already_whole(storage: &Arc<dyn Storage>, path: &Path) -> Result<PullReport, Error> {
-    let manifest = Manifest::load(&**storage, path)?;
-    remove_marker(&**storage, path)?;
-    let range = Shared::open(storage, path)?.read_state().range();
-    let files_present = manifest.file_names().len() as u64;
-    Ok(PullReport { generation: manifest.generation, range, files_present, ..PullReport::default() })
 }
 
 /// What writes the files of a copy.
@@ -222,11 +339,19 @@ struct Pull<'a> {
 
 impl Pull<'_> {
     /// Gets the files that are not there. Returns how many were.
-    fn fetch_all(&self, manifest: &RemoteManifest, options: &PullOptions) -> Result<u64, Error> {
-        let config = &manifest.archive.config;
+    fn fetch_all(
+        &self,
+        manifest: &RemoteManifest,
+        copy: &Manifest,
+        options: &PullOptions,
+    ) -> Result<u64, Error> {
         let (mut wanted, mut present) = (Vec::new(), 0);
         for file in manifest.files().filter(|file| options.accessors.has(file.kind)) {
-            let name = file.record.file_name(config, file.kind);
+            let record = &copy.segments[file.segment];
+            if !record.is_held {
+                continue;
+            }
+            let name = record.file_name(&copy.config, file.kind);
             if self.is_whole(&name, &file)? {
                 present += 1;
             } else {
@@ -279,6 +404,10 @@ impl Pull<'_> {
             self.storage.remove(&part)?;
             let reason = "its bytes are not those that its name says";
             result?;
+            // What an interrupted pull left was not synced: after a power loss it may be anything.
+            if from > 0 {
+                return self.fetch(name, file);
+            }
             return Err(RemoteError::Damaged { object: store.shown(&object), reason }.into());
         }
         self.storage.rename(&part, &path)?;
@@ -314,13 +443,9 @@ impl Pull<'_> {
 /// Makes an archive of the files: an empty log, then the manifest.
 fn finish(storage: &Arc<dyn Storage>, path: &Path, manifest: &Manifest) -> Result<(), Error> {
     let directory = Directory::new(storage, path, &manifest.config);
-    let (named, wal) = (manifest.file_names(), layout::wal_dir(path));
+    let wal = layout::wal_dir(path);
     // What a pull of another generation left.
-    for name in storage.list(path)?.unwrap_or_default() {
-        if layout::is_ours(&name) && name != layout::PULL && !named.contains(&name) {
-            storage.remove(&path.join(name))?;
-        }
-    }
+    remove_unnamed(&**storage, path, manifest)?;
     storage.remove(&layout::wal_file(path, manifest.wal_first))?;
     create_file(&directory, manifest.wal_first)?;
     storage.sync_dir(&wal)?;
@@ -328,6 +453,26 @@ fn finish(storage: &Arc<dyn Storage>, path: &Path, manifest: &Manifest) -> Resul
     storage.sync_dir(path.parent().unwrap_or(Path::new("")))?;
     manifest.store(&**storage, path)?;
     remove_marker(&**storage, path)
+}
+
+/// Puts a manifest in the place of that of a partial copy, and removes what only the former one named: what was merged since.
+fn replace(storage: &dyn Storage, path: &Path, former: &Manifest, copy: &Manifest) -> Result<(), Error> {
+    // The names of files that came, accessors that the former one names among them.
+    storage.sync_dir(path)?;
+    if copy != former {
+        copy.store(storage, path)?;
+    }
+    remove_unnamed(storage, path, copy)
+}
+
+fn remove_unnamed(storage: &dyn Storage, path: &Path, manifest: &Manifest) -> Result<(), Error> {
+    let named = manifest.file_names();
+    for name in storage.list(path)?.unwrap_or_default() {
+        if layout::is_ours(&name) && name != layout::PULL && !named.contains(&name) {
+            storage.remove(&path.join(name))?;
+        }
+    }
+    Ok(())
 }
 
 fn remove_marker(storage: &dyn Storage, path: &Path) -> Result<(), Error> {

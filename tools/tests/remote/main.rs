@@ -6,6 +6,7 @@
 mod cached;
 mod figures;
 mod in_place;
+mod partial;
 mod planned;
 
 use std::collections::BTreeMap;
