@@ -21,7 +21,7 @@ Exit codes:
   0  done                               4  corruption
   1  not found, not verified, different  5  locked by another writer
   2  usage or bad input                 6  no space left
-  3  block out of range                 7  other I/O error";
+  3  block out of range, or not held    7  other I/O error";
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(crate) enum Exit {
     No = 1,
     /// The command line or the input is wrong.
     Usage = 2,
-    /// The archive does not hold the height.
+    /// The archive does not have the height, or a partial copy not the segment.
     OutOfRange = 3,
     /// Bytes on disk are wrong.
     Corrupt = 4,
@@ -152,7 +152,7 @@ impl Failure {
                 ErrorKind::Corrupt => Exit::Corrupt,
                 ErrorKind::NoSpace => Exit::NoSpace,
                 ErrorKind::Misuse => Exit::Usage,
-                ErrorKind::OutOfRange => Exit::OutOfRange,
+                ErrorKind::OutOfRange | ErrorKind::NotHeld => Exit::OutOfRange,
                 ErrorKind::Busy => Exit::Locked,
                 _ => Exit::Environment,
             },
@@ -221,6 +221,9 @@ fn remedy(error: &Error) -> &'static str {
         Error::NotAnArchive { .. } => {
             "check the path; `icecore create DIR --domain NAME` makes an archive, and so does `icecore ingest --create`"
         }
+        Error::Partial { .. } => {
+            "BUCKET is the URL that it was pulled from; or write to another archive: a partial copy answers `get`, `scan`, `history`"
+        }
         Error::Unfinished { .. } => {
             "give the `icecore checkpoint` or `icecore pull` that makes it once more; or remove the directory"
         }
@@ -253,6 +256,10 @@ fn remedy(error: &Error) -> &'static str {
             }
             ErrorKind::Misuse => "--help shows the usage with examples",
             ErrorKind::OutOfRange => OUT_OF_RANGE,
+            ErrorKind::NotHeld => {
+                "BUCKET is the URL that this partial copy was pulled from; without --domain and --blocks all of the archive \
+                 comes. `icecore ls DIR` lists what it holds"
+            }
             ErrorKind::Busy => "wait for the other writer or stop it; commands that only read need no lock",
             ErrorKind::Closed => "give the same command again; if it stays, check the disk",
             _ => "check path, permissions and disk, and give the same command again",
@@ -357,6 +364,7 @@ mod tests {
             (Failure::Output(io::ErrorKind::BrokenPipe.into()), Exit::Done),
             (Failure::Archive(Error::Locked { path: "x".into() }), Exit::Locked),
             (Failure::Archive(Error::Missing { path: "x".into() }), Exit::Corrupt),
+            (Failure::Archive(Error::Partial { path: "x".into() }), Exit::Usage),
             (Failure::Archive(Error::NotAnArchive { path: "x".into() }), Exit::Usage),
             (Failure::Archive(Error::NotRising { head: 2, got: 1 }), Exit::Usage),
         ] {

@@ -1,6 +1,7 @@
 //! Numbers as people write them: heights, counts and sizes, on the command line and in requests.
 
 use std::fmt;
+use std::ops::{Bound, RangeBounds};
 use std::str::FromStr;
 
 use icecore::Reader;
@@ -69,6 +70,40 @@ impl FromStr for Height {
             None => whole(text).map(Self::At),
         };
         parsed.map_err(|_| format!("{} is not a height: a number, 0x hex, latest, or -N", quoted(text)))
+    }
+}
+
+/// Blocks on the command line: the first, and the one after the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Blocks {
+    pub(crate) from: Option<u64>,
+    pub(crate) to: Option<u64>,
+}
+
+impl RangeBounds<u64> for Blocks {
+    fn start_bound(&self) -> Bound<&u64> {
+        self.from.as_ref().map_or(Bound::Unbounded, Bound::Included)
+    }
+
+    fn end_bound(&self) -> Bound<&u64> {
+        self.to.as_ref().map_or(Bound::Unbounded, Bound::Excluded)
+    }
+}
+
+impl FromStr for Blocks {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{} is not a range of blocks like 100..200 or 100..=199", quoted(text));
+        let (from, to) = text.split_once("..").ok_or_else(wrong)?;
+        let (is_inside, to) = to.strip_prefix('=').map_or((false, to), |to| (true, to));
+        let number = |text: &str| (!text.is_empty()).then(|| whole(text)).transpose();
+        let (from, to) = (number(from)?, number(to)?);
+        let to = if is_inside { to.ok_or_else(wrong)?.checked_add(1) } else { to };
+        if from.zip(to).is_some_and(|(from, to)| from >= to) || to == Some(0) {
+            return Err(format!("{} has no block", quoted(text)));
+        }
+        Ok(Self { from, to })
     }
 }
 

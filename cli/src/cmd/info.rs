@@ -223,6 +223,10 @@ fn of_manifest(manifest: &ManifestInfo) -> Vec<Fact> {
         .map(|file| json!({ "name": file.name, "bytes": file.len, "content_checksum": file.content.to_string() }))
         .collect();
     let every = manifest.snapshot_period;
+    let not_held = match manifest.not_held.len() {
+        0 => "none".to_owned(),
+        some => format!("{}: {}", count(some as u64), manifest.not_held.join(", ")),
+    };
     vec![
         Fact::text("kind", "manifest"),
         Fact::number("format_version", u64::from(manifest.version)),
@@ -243,6 +247,7 @@ fn of_manifest(manifest: &ManifestInfo) -> Vec<Fact> {
             json!([manifest.log.0, manifest.log.1]),
             format!("files {} to {}", manifest.log.0, manifest.log.1),
         ),
+        Fact("segments_not_held", json!(manifest.not_held), not_held),
         // In text a table of its own.
         Fact("files", json!(files), String::new()),
     ]

@@ -18,7 +18,8 @@ STEPS are half-open, BLOCKS are not: 0-64 are the steps 0 to 63, 1-4095 the
 blocks from 1 to 4095. M is the number of entries for each pivot of the .bt,
 BITS the width of a fingerprint in the .kvei. The domains _roots and _nodes
 are the archive's own: the roots of all blocks, and the nodes of snapshots.
-They cannot be scanned.
+They cannot be scanned. Of a partial copy, `not held` are segments that did not
+come with the pull: what they cover, and how large their files are elsewhere.
 
 Examples:
   icecore ls chain.ice
@@ -84,13 +85,13 @@ pub(crate) fn listing(segments: &[SegmentInfo]) -> String {
                 segment.domain.clone(),
                 segment.steps.to_string(),
                 format!("{}-{}", segment.blocks.0, segment.blocks.1),
-                count(segment.entries),
-                count(segment.keys),
+                if segment.is_held { count(segment.entries) } else { "not held".to_owned() },
+                if segment.is_held { count(segment.keys) } else { String::new() },
                 bytes(segment.kv_bytes),
                 bytes(segment.bt_bytes),
                 bytes(segment.kvei_bytes),
                 bytes(segment.kvbi_bytes),
-                encoding_name(segment.encoding).to_owned(),
+                if segment.is_held { encoding_name(segment.encoding).to_owned() } else { String::new() },
                 segment.m.to_string(),
                 segment.filter_bits.to_string(),
             ]
@@ -107,19 +108,22 @@ pub(crate) fn encoding_name(encoding: Encoding) -> &'static str {
 }
 
 fn as_json(segment: &SegmentInfo) -> serde_json::Value {
+    // What only the files of a segment tell is null where they are not here.
+    let known = |value| if segment.is_held { value } else { serde_json::Value::Null };
     json!({
         "domain": segment.domain,
         "steps": [segment.steps.from().0, segment.steps.to().0],
         "blocks": [segment.blocks.0, segment.blocks.1],
-        "entries": segment.entries,
-        "keys": segment.keys,
-        "deletions": segment.deletions,
-        "pages": segment.pages,
+        "is_held": segment.is_held,
+        "entries": known(json!(segment.entries)),
+        "keys": known(json!(segment.keys)),
+        "deletions": known(json!(segment.deletions)),
+        "pages": known(json!(segment.pages)),
         "kv_bytes": segment.kv_bytes,
         "bt_bytes": segment.bt_bytes,
         "kvei_bytes": segment.kvei_bytes,
         "kvbi_bytes": segment.kvbi_bytes,
-        "encoding": encoding_name(segment.encoding),
+        "encoding": known(json!(encoding_name(segment.encoding))),
         "m": segment.m,
         "filter_bits": segment.filter_bits,
         "files": segment.files,

@@ -7,31 +7,53 @@ use serde_json::json;
 
 use crate::bucket::{BucketArgs, ENVIRONMENT, Which, blocks, tell_requests};
 use crate::exit::{Exit, Outcome};
-use crate::print::{Out, bytes, plural};
+use crate::number::Blocks;
+use crate::print::{Out, bytes, count, plural};
 use crate::progress::Bars;
 
-/// Copy an archive from object storage to disk.
+/// Copy an archive from object storage to disk, as a whole or in part.
 #[derive(clap::Args)]
 #[command(after_help = format!("\
 Every byte is compared with its hash and synced. A pull that was killed goes on
 where it ended when the same command is given again.
 
+With --domain or --blocks the copy is partial: it holds the segments of these
+domains that have one of these blocks, as wholes, and the roots of all blocks.
+Its heights are those of the archive. What needs a segment that is not held is
+an error (exit code 3) that has the pull that brings it; `icecore ls` lists what
+is held. It is for reading: nothing writes, merges, prunes or pushes it.
+
+A key is found at the block that wrote it last, so --blocks ..B holds the state
+at each block before B and all that changed it, and --blocks A..B finds the keys
+that these blocks wrote and no others. Proofs need all domains.
+
+A partial copy is extended by another pull into it. What it held stays, whatever
+is chosen then, and it moves on to the generation that is pulled. A pull without
+--domain and --blocks makes it whole.
+
 {ENVIRONMENT}
 
 Examples:
   icecore pull s3://bucket/chain chain.ice
-  icecore pull file:///mnt/shared/chain chain.ice --generation 31"))]
+  icecore pull file:///mnt/shared/chain chain.ice --generation 31
+  icecore pull s3://bucket/chain part.ice --domain accounts --blocks ..20000000"))]
 pub(crate) struct Args {
     /// The bucket
     url: String,
-    /// Where the copy goes; must not exist, be empty, or be an unfinished copy
+    /// Where the copy goes; must not exist, be empty, or be an unfinished or a partial copy
     dir: PathBuf,
+    /// Only this domain; may be given several times, or as NAME,NAME [default: all]
+    #[arg(long, short, value_name = "NAME", value_delimiter = ',')]
+    domain: Vec<String>,
+    /// Only segments with one of these blocks: A..B without B, A..=B with it; either may be left out [default: all]
+    #[arg(long, value_name = "A..B")]
+    blocks: Option<Blocks>,
     #[command(flatten)]
     bucket: BucketArgs,
     /// An older generation than the newest
     #[arg(long, value_name = "N")]
     generation: Option<u64>,
-    /// Which accessors come; `icecore reindex DIR --rebuild` builds the others
+    /// Which accessors come; `icecore reindex DIR --rebuild` builds the others, or for a partial copy another pull brings them
     #[arg(long, value_enum, value_name = "WHICH", default_value = "all")]
     accessors: Which,
     /// How many files come at once
@@ -48,6 +70,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if let Some(generation) = args.generation {
         options = options.generation(generation);
     }
+    for domain in &args.domain {
+        options = options.domain(domain);
+    }
+    if let Some(blocks) = args.blocks {
+        options = options.blocks(blocks);
+    }
     let report = pull(&bucket, &args.dir, &options, &Bars::new())?;
     tell_requests(&bucket);
     let mut out = Out::new();
@@ -59,6 +87,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
             "files_pulled": report.files_pulled,
             "bytes_pulled": report.bytes_pulled,
             "files_present": report.files_present,
+            "segments": report.segments,
+            "segments_held": report.segments_held,
+            "segments_kept": report.segments_kept,
         }))?;
     } else {
         out.summary(format_args!(
@@ -68,6 +99,17 @@ pub(crate) fn run(args: &Args) -> Outcome {
             plural(report.files_pulled, "file"),
             bytes(report.bytes_pulled),
         ))?;
+        if report.segments_held < report.segments {
+            out.summary(format_args!(
+                "a partial copy: it holds {} of {}; `icecore ls` lists them",
+                count(report.segments_held),
+                plural(report.segments, "segment"),
+            ))?;
+        }
+        if report.segments_kept > 0 {
+            let kept = plural(report.segments_kept, "segment");
+            out.summary(format_args!("{kept} of it stay that were held before and were not asked for"))?;
+        }
     }
     out.flush()?;
     Ok(Exit::Done)

@@ -14,7 +14,8 @@ use crate::print::{Out, bytes, count, plural, table};
 #[derive(clap::Args)]
 #[command(after_help = "\
 density is the rule for how many entries of a .kv each entry of its .bt stands
-for; `icecore reindex` chooses it.
+for; `icecore reindex` chooses it. Of a partial copy, versions and bytes are those
+of the segments that are held.
 
 Examples:
   icecore stats chain.ice
@@ -44,6 +45,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             "first": stats.first,
             "head": stats.head,
             "segments": stats.segments,
+            "segments_not_held": stats.segments_not_held,
             "entries": stats.entries,
             "kv_bytes": stats.kv_bytes,
             "bt_bytes": stats.bt_bytes,
@@ -79,10 +81,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
             format!(".bt and .kvei are {}, the budget is {of_budget}", bytes(accessors))
         };
         let known = |text: Option<String>| text.unwrap_or_else(|| "unknown".to_owned());
+        let segments = match stats.segments_not_held {
+            0 => count(stats.segments),
+            elsewhere => format!("{}, {} not held", count(stats.segments), count(elsewhere)),
+        };
         let rows = [
             ["domains".to_owned(), domains.join(", "), String::new()],
             ["blocks".to_owned(), blocks, format!("{} heights a step", count(reader.blocks_per_step()))],
-            ["segments".to_owned(), count(stats.segments), plural(stats.entries, "version")],
+            ["segments".to_owned(), segments, plural(stats.entries, "version")],
             [".kv".to_owned(), bytes(stats.kv_bytes), per_entry(stats.kv_bytes)],
             [".bt".to_owned(), bytes(stats.bt_bytes), per_entry(stats.bt_bytes)],
             [".kvei".to_owned(), bytes(stats.kvei_bytes), per_entry(stats.kvei_bytes)],

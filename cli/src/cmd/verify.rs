@@ -16,7 +16,8 @@ use crate::progress::Bars;
 #[command(after_help = "\
 In full: every page and file checksum, the order of entries, every key found
 through its filter and its index, the log, and the state at the head against
-its recorded root. Takes no lock.
+its recorded root. Takes no lock. Of a partial copy what it holds is checked, and
+what it does not hold is named; the state needs all declared domains.
 
 Examples:
   icecore verify chain.ice
@@ -63,6 +64,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             "files": report.files,
             "bytes": report.bytes,
             "problems": problems,
+            "not_held": report.not_held,
             "garbage": report.garbage,
             "writer_is_running": report.writer_is_running,
             "log_tail": report.log_tail.as_ref().map(|tail| json!({
@@ -86,6 +88,15 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
         if let Some(tail) = &report.log_tail {
             out.summary(format_args!("note: {}", printable(&about_tail(tail))))?;
+        }
+        for segment in &report.not_held {
+            out.line(format_args!("not held: {segment}"))?;
+        }
+        if !report.not_held.is_empty() {
+            let missing = plural(report.not_held.len() as u64, "segment");
+            out.summary(format_args!(
+                "note: a partial copy: {missing} of the archive are not held and not checked"
+            ))?;
         }
         let verdict = if problems.is_empty() { "all is well" } else { "damaged" };
         out.summary(format_args!("{}, {}: {verdict}", plural(report.files, "file"), bytes(report.bytes)))?;

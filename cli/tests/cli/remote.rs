@@ -127,3 +127,132 @@ fn an_ingest_pushes_what_it_finishes() {
     // The last step is not finished.
     assert_eq!((&pushed["is_new"], &pushed["head"]), (&json!(false), &json!(39)));
 }
+
+/// A bucket with an archive of two domains, ten steps of four blocks each; and its URL. Each step is added by a run of its own, so that it
+/// has its own segments.
+fn pushed_chain(place: &Place) -> String {
+    let (dir, url) = (place.text("a.ice"), format!("file://{}", place.text("bucket")));
+    let create = ["create", &dir, "--domain", "accounts", "--domain", "code", "--blocks-per-step", "4"];
+    icecore(&[&create[..], &["--reorg-window", "0"]].concat()).ok();
+    for step in 0..10 {
+        let mut lines = String::new();
+        for block in (4 * step..4 * step + 4).filter(|block| *block > 0) {
+            for domain in ["accounts", "code"] {
+                let (key, value) = (format!("{domain}-{}", block % 7), format!("v{block}"));
+                let line = json!({ "block": block, "domain": domain, "key": key, "value": value });
+                lines += &format!("{line}\n");
+            }
+        }
+        let input = place.file("input.jsonl", lines);
+        icecore(&["ingest", &dir, &input, "--format", "jsonl", "--no-merge", "--sync", "relaxed"]).ok();
+    }
+    icecore(&["push", &dir, &url]).ok();
+    url
+}
+
+#[test]
+fn a_part_says_what_it_does_not_hold_and_how_to_get_it() {
+    let place = Place::new();
+    let (url, copy, whole) = (pushed_chain(&place), place.text("part.ice"), place.text("whole.ice"));
+    icecore(&["pull", &url, &whole]).ok();
+    icecore(&["pull", &url, &copy, "--domain", "balances"]).fails(2, "unknown domain 'balances'");
+    icecore(&["pull", &url, &copy, "--blocks", "900.."]).fails(3, "block 900");
+    icecore(&["pull", &url, &copy, "--blocks", "9..9"]).fails(2, "has no block");
+    assert!(!place.path("part.ice").exists(), "what is refused leaves nothing");
+
+    let part = ["pull", &url, &copy, "--domain", "accounts", "--blocks", "..12", "--json"];
+    let got = icecore(&part).ok().json();
+    assert!(got["segments_held"].as_u64() < got["segments"].as_u64(), "{got}");
+    assert_eq!((&got["head"], &got["segments_kept"]), (&json!(39), &json!(0)), "{got}");
+    let again = icecore(&part).ok().json();
+    assert_eq!((&again["files_pulled"], &again["files_present"]), (&json!(0), &got["files_pulled"]));
+
+    let get = |dir: &str, domain: &str, key: &str, at: &str| {
+        icecore(&["get", dir, key, "--domain", domain, "--at", at])
+    };
+    assert_eq!(
+        get(&copy, "accounts", "accounts-3", "11").ok().out,
+        get(&whole, "accounts", "accounts-3", "11").ok().out
+    );
+    for (domain, key, at, missing) in [
+        ("accounts", "accounts-3", "39", "accounts of blocks 36 to 39 is not held here"),
+        ("code", "code-3", "11", "code of blocks 8 to 11 is not held here"),
+        ("code", "no such key", "3", "code of blocks 0 to 3 is not held here"),
+    ] {
+        let told = get(&copy, domain, key, at).fails(3, missing).err;
+        assert!(told.contains(&format!("`icecore pull BUCKET {copy} --domain {domain} --blocks ")), "{told}");
+    }
+    let refused =
+        icecore(&["get", &copy, "code-3", "--domain", "code", "--at", "11", "--json"]).fails(3, "not held");
+    assert!(refused.out.is_empty(), "{}", refused.out);
+    icecore(&["scan", &copy, "--domain", "code", "--at", "11"]).fails(3, "is not held here");
+    icecore(&["history", &copy, "accounts-3", "--domain", "accounts"]).fails(3, "is not held here");
+    let out = place.text("out");
+    icecore(&["export", &copy, "--format", "csv", "--out", &out]).fails(3, "is not held here");
+    assert_eq!(
+        icecore(&["root", &copy, "--at", "30"]).ok().out,
+        icecore(&["root", &whole, "--at", "30"]).ok().out
+    );
+    for verb in
+        [&["merge"][..], &["prune", "--before", "9"], &["unwind", "--to", "9"], &["reindex", "--rebuild"]]
+    {
+        icecore(&[&verb[..1], &[&copy], &verb[1..]].concat())
+            .fails(2, "is a partial copy, which is for reading");
+    }
+    let input = place.text("input.jsonl");
+    icecore(&["ingest", &copy, &input, "--format", "jsonl"]).fails(2, "is a partial copy");
+    icecore(&["push", &copy, &format!("file://{}", place.text("other"))]).fails(2, "is a partial copy");
+}
+
+#[test]
+fn a_part_is_listed_checked_and_extended() {
+    let place = Place::new();
+    let (url, copy) = (pushed_chain(&place), place.text("part.ice"));
+    icecore(&["pull", &url, &copy, "--domain", "accounts", "--blocks", "..12"]).ok();
+    let listed = icecore(&["ls", &copy, "--json"]).ok().json_lines();
+    let held = |listed: &[serde_json::Value]| {
+        listed.iter().filter(|segment| segment["is_held"] == json!(true)).count()
+    };
+    assert!(listed.iter().all(|segment| segment["is_held"] == json!(true) || segment["entries"].is_null()));
+    // Ten segments of roots and three of accounts.
+    assert_eq!((listed.len(), held(&listed)), (30, 13));
+    assert!(icecore(&["ls", &copy]).ok().out.contains("not held"));
+    let stats = icecore(&["stats", &copy, "--json"]).ok().json();
+    assert_eq!(
+        (&stats["segments"], &stats["segments_not_held"], &stats["entries"]),
+        (&json!(13), &json!(17), &json!(11))
+    );
+    assert!(icecore(&["stats", &copy]).ok().out.contains("13, 17 not held"));
+    let checked = icecore(&["verify", &copy, "--json"]).ok().json();
+    assert_eq!((&checked["ok"], checked["not_held"].as_array().map(Vec::len)), (&json!(true), Some(17)));
+    assert!(icecore(&["verify", &copy]).ok().out.contains("not held: code.0-1"));
+    let manifest = icecore(&["info", &format!("{copy}/MANIFEST"), "--json"]).ok().json();
+    assert_eq!(
+        (&manifest["format_version"], manifest["segments_not_held"].as_array().map(Vec::len)),
+        (&json!(6), Some(17))
+    );
+
+    // Other blocks of the other domain: what was held stays.
+    let more = icecore(&["pull", &url, &copy, "--domain", "code", "--blocks", "20..=23"]).ok();
+    assert!(
+        more.err.contains("3 segments of it stay") || more.out.contains("3 segments of it stay"),
+        "{} {}",
+        more.out,
+        more.err
+    );
+    assert_eq!(held(&icecore(&["ls", &copy, "--json"]).ok().json_lines()), 14);
+    icecore(&["get", &copy, "code-0", "--domain", "code", "--at", "23"]).ok();
+    icecore(&["get", &copy, "accounts-3", "--domain", "accounts", "--at", "11"]).ok();
+    let file = std::fs::read_dir(&copy).unwrap().map(|entry| entry.unwrap().path());
+    let kv = file
+        .filter(|path| path.extension().is_some_and(|kind| kind == "kv"))
+        .find(|path| path.to_string_lossy().contains("code"));
+    std::fs::remove_file(kv.unwrap()).unwrap();
+    icecore(&["verify", &copy]).fails(4, "problem");
+
+    let whole = icecore(&["pull", &url, &copy, "--json"]).ok().json();
+    assert_eq!(whole["segments_held"], whole["segments"]);
+    icecore(&["verify", &copy]).ok();
+    icecore(&["merge", &copy]).ok();
+    icecore(&["pull", &url, &copy]).fails(2, "exists and is not empty");
+}

@@ -10,7 +10,6 @@ mod table;
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
@@ -19,9 +18,9 @@ use icecore::{ProgressListener, Reader, Scan};
 use serde_json::json;
 
 use crate::ask::Asked;
-use crate::encoding::{Encoding, RULE, quoted};
+use crate::encoding::{Encoding, RULE};
 use crate::exit::{Exit, Failure, Outcome};
-use crate::number::{HEIGHT_FORMS, Height, whole};
+use crate::number::{Blocks, HEIGHT_FORMS, Height, whole};
 use crate::place::{ONE_READ, Place};
 use crate::print::{Out, plural};
 use crate::progress::Bars;
@@ -103,30 +102,6 @@ pub(crate) enum What {
     Changes,
     /// Every key with its value at a block
     State,
-}
-
-/// Blocks on the command line: the first, and the one after the last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Blocks {
-    from: Option<u64>,
-    to: Option<u64>,
-}
-
-impl FromStr for Blocks {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{} is not a range of blocks like 100..200 or 100..=199", quoted(text));
-        let (from, to) = text.split_once("..").ok_or_else(wrong)?;
-        let (is_inside, to) = to.strip_prefix('=').map_or((false, to), |to| (true, to));
-        let number = |text: &str| (!text.is_empty()).then(|| whole(text)).transpose();
-        let (from, to) = (number(from)?, number(to)?);
-        let to = if is_inside { to.ok_or_else(wrong)?.checked_add(1) } else { to };
-        if from.zip(to).is_some_and(|(from, to)| from >= to) || to == Some(0) {
-            return Err(format!("{} has no block", quoted(text)));
-        }
-        Ok(Self { from, to })
-    }
 }
 
 fn blocks_per_file(text: &str) -> Result<u64, String> {

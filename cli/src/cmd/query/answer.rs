@@ -137,7 +137,9 @@ pub(super) fn respond(
 /// Whether the archive is at fault and not the request.
 fn is_fault(failure: &Failure) -> bool {
     match failure {
-        Failure::Archive(error) => !matches!(error.kind(), ErrorKind::Misuse | ErrorKind::OutOfRange),
+        Failure::Archive(error) => {
+            !matches!(error.kind(), ErrorKind::Misuse | ErrorKind::OutOfRange | ErrorKind::NotHeld)
+        }
         _ => false,
     }
 }
