@@ -82,6 +82,7 @@ fn class(error: &Error) -> &'static str {
         ErrorKind::Limit => "LimitError",
         ErrorKind::Misuse => "MisuseError",
         ErrorKind::OutOfRange => "OutOfRangeError",
+        ErrorKind::NotHeld => "NotHeldError",
         ErrorKind::NotFound => "NotFoundError",
         ErrorKind::Busy => "BusyError",
         ErrorKind::Closed => "ClosedError",

@@ -216,3 +216,28 @@ def test_a_bucket_reads_like_the_directory(mixed, tmp_path):
         icecore.open(url, cache=tmp_path / "cache", generation=99)
     with pytest.raises(icecore.MisuseError, match="fetch"):
         icecore.open(url, cache=tmp_path / "cache", fetch=1)
+
+
+def test_a_part_never_passes_for_the_whole(mixed, tmp_path):
+    place, state = mixed
+    url, part = (tmp_path / "bucket").as_uri(), tmp_path / "part.ice"
+    if subprocess.run([COMMAND, "push", "--help"], capture_output=True).returncode != 0:
+        pytest.skip("this command was built without object storage")
+    command("push", place, url)
+    command("pull", url, part, "--domain", "kv", "--blocks", "..2")
+    if "not held" not in command("ls", part):
+        pytest.skip("the archive has one segment a domain")
+    with icecore.open(part) as archive:
+        first, head = archive.range
+        assert archive.get("kv", next(iter(state.versions)), at=first) == state.get(next(iter(state.versions)), first)
+        asked = [
+            lambda: archive.get("kv", b"no such key"),
+            lambda: archive.multi_get("kv", [b"no such key"]),
+            lambda: list(archive.scan("kv")),
+            lambda: list(archive.history("kv", b"no such key")),
+        ]
+        for ask in asked:
+            with pytest.raises(icecore.NotHeldError, match="icecore pull BUCKET .* --domain kv --blocks") as raised:
+                ask()
+            assert isinstance(raised.value, LookupError)
+        assert archive.root(at=head) == icecore.open(place).root(at=head)

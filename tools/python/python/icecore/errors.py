@@ -41,6 +41,10 @@ class NotFoundError(Error, FileNotFoundError):
     """There is no archive at the place."""
 
 
+class NotHeldError(Error, LookupError):
+    """The archive is a partial copy, and the answer needs more than it holds. The text has the ``icecore pull`` that brings it."""
+
+
 class BusyError(Error):
     """A writer changes the archive faster than it can be opened. Try again later."""
 
