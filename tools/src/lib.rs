@@ -5,6 +5,7 @@
 //! | [`workload`] | which bytes: the reference dataset and a stream of blocks, exact and seeded |
 //! | [`measure`] | what a lookup, a build or any other work touches and takes, beside what the machine takes without our code |
 //! | [`stub`] | how does Icecore do with object storage that is slow or fails |
+//! | [`gateway`] | how does it do with a server that others wrote |
 //! | [`machine`] | which machine was it |
 //! | [`provenance`] | which run of which build was it |
 //! | [`exit`] | what stopped a tool, and how does it say so |
@@ -23,6 +24,7 @@
 #![deny(unsafe_code)]
 
 pub mod exit;
+pub mod gateway;
 pub mod machine;
 pub mod measure;
 pub mod provenance;

@@ -1,7 +1,7 @@
 //! Real data with answers that nobody here wrote: read from `shared/datasets` beside the repository, which is not part
 //! of it. Where the folder is absent these tests say so and pass.
 //!
-//! Every set of answers is asked of the data all in memory, all in segments, half merged, merged, and reindexed; each
+//! Every set of answers is asked of the data all in memory, all in segments, half merged, merged, reindexed, and in a bucket; each
 //! question is a process of its own, so every state is also met after a restart.
 
 use std::io::{BufRead, BufReader, Read};
@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::driver::{Place, icecore, icecore_reading};
+#[cfg(feature = "s3")]
+use crate::driver::{command, run};
 
 /// The folder of a data set, if it is there.
 fn dataset(name: &str) -> Option<PathBuf> {
@@ -38,6 +40,7 @@ struct Exam {
     answers: Vec<Expected>,
 }
 
+#[derive(Clone)]
 enum Expected {
     Exactly(Value),
     /// A value of Ethereum: an absent one is zero or empty there.
@@ -50,8 +53,24 @@ impl Exam {
         self.answers.push(expected);
     }
 
+    /// The questions up to a block, and those of later ones.
+    #[cfg(feature = "s3")]
+    fn split_after(&self, head: u64) -> (Self, Self) {
+        let (mut until, mut after) = (Self::default(), Self::default());
+        for (request, answer) in self.requests.lines().zip(&self.answers) {
+            let request: Value = serde_json::from_str(request).unwrap();
+            let asked = request.get("get").or(request.get("scan")).unwrap()["at"].as_u64().unwrap();
+            (if asked <= head { &mut until } else { &mut after }).ask(&request, answer.clone());
+        }
+        (until, after)
+    }
+
     fn check(&self, dir: &str, state: &str) {
         let got = icecore_reading(&["query", dir], self.requests.as_bytes()).ok().json_lines();
+        self.check_answers(&got, state);
+    }
+
+    fn check_answers(&self, got: &[Value], state: &str) {
         assert_eq!(got.len(), self.answers.len(), "{state}");
         for ((got, expected), request) in got.iter().zip(&self.answers).zip(self.requests.lines()) {
             let is_right = match expected {
@@ -110,8 +129,40 @@ fn examine(exam: &Exam, input: &Path, format: &str, step: u64) {
         icecore(&[&[command[0], &dir][..], &command[1..]].concat()).ok();
         exam.check(&dir, state);
     }
+    #[cfg(feature = "s3")]
+    in_a_bucket(exam, &place, &dir);
     icecore(&["verify", &dir]).ok();
     assert_eq!(icecore(&["root", &dir]).ok().out.trim(), root.as_str().unwrap());
+}
+
+/// The exam out of buckets: a folder with their layout, and a server that speaks S3. What is in no segment is not there.
+#[cfg(feature = "s3")]
+fn in_a_bucket(exam: &Exam, place: &Place, dir: &str) {
+    use icecore_tools::stub::Stub;
+
+    let stub = Stub::start().unwrap();
+    let folder = format!("file://{}", place.text("bucket"));
+    for (url, cache) in [(&*folder, "of-folder"), ("s3://bucket/chain", "of-server")] {
+        let ask = |args: &[&str], input: &str| {
+            let mut command = command(args);
+            let anybody = [("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret")];
+            command
+                .envs(anybody)
+                .envs([("AWS_ENDPOINT_URL", &*stub.endpoint()), ("AWS_REGION", "us-east-1")]);
+            run(command, input.as_bytes())
+        };
+        let head = ask(&["push", dir, url, "--json"], "").ok().json()["head"].as_u64().unwrap();
+        let (emitted, newer) = exam.split_after(head);
+        let query = ["query", url, "--cache", &place.text(cache)];
+        emitted.check_answers(&ask(&query, &emitted.requests).ok().json_lines(), url);
+        assert!(emitted.answers.len() > newer.answers.len(), "{url}: {head}");
+        for answer in ask(&query, &newer.requests).json_lines() {
+            assert!(
+                answer["error"].as_str().is_some_and(|error| error.contains("out of range")),
+                "{url}: {answer}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -59,7 +59,13 @@ pub(crate) fn icecore(args: &[&str]) -> Run {
 /// Runs it with this on standard input.
 #[track_caller]
 pub(crate) fn icecore_reading(args: &[&str], input: &[u8]) -> Run {
-    let mut child = command(args)
+    run(command(args), input)
+}
+
+/// Runs a command with this on standard input.
+#[track_caller]
+pub(crate) fn run(mut command: Command, input: &[u8]) -> Run {
+    let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

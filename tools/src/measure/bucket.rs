@@ -36,19 +36,19 @@ fn io_error(error: object_store::Error) -> io::Error {
 }
 
 impl RawClient {
-    /// A client of a server that speaks S3 and takes any credentials. A bucket must have been opened before, which chooses the
+    /// A client of a server that speaks S3, with an access key and its secret. A bucket must have been opened before, which chooses the
     /// cryptography of this process.
     ///
     /// # Errors
     /// The endpoint is none; the system gives no threads.
-    pub fn connect(endpoint: &str, bucket: &str) -> io::Result<Self> {
+    pub fn connect(endpoint: &str, bucket: &str, (key, secret): (&str, &str)) -> io::Result<Self> {
         let options = ClientOptions::new().with_allow_http(true).with_timeout_disabled();
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let builder = AmazonS3Builder::new()
             .with_endpoint(endpoint)
             .with_bucket_name(bucket)
-            .with_access_key_id("raw")
-            .with_secret_access_key("raw")
+            .with_access_key_id(key)
+            .with_secret_access_key(secret)
             .with_client_options(options)
             .with_retry(retry);
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

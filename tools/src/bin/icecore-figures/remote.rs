@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`lookups`] | the reference dataset, in one segment and as merges leave it: hits, unknown keys, many keys, a cache after a restart |
 //! | [`opening`] | 260 unmerged segments |
-//! | [`transfer`] | the dataset in one segment, there and back |
+//! | [`transfer`] | the dataset in one segment, there and back; with versitygw, where that is installed, and beside `aws s3 cp` |
 //! | refreshing | that of `follow`: an archive on the same disk |
 
 mod lookups;
@@ -34,6 +34,11 @@ const DOMAIN: &str = "storage";
 
 /// What the server adds to each answer where times are compared.
 const LATENCY: Duration = Duration::from_millis(20);
+
+/// The bucket of a server, where it is said to be, and credentials for the stub, which takes any.
+const BUCKET: &str = "bucket";
+const REGION: &str = "us-east-1";
+const ANYBODY: (&str, &str) = ("key", "secret");
 
 /// Entries of a block.
 const PER_BLOCK: usize = 20_000;
@@ -152,7 +157,7 @@ impl Place {
         let stub = Stub::start()?;
         let bucket = bucket_of(&stub)?;
         push(&path, &bucket, &PushOptions::new(), &())?;
-        let raw = RawClient::connect(&stub.endpoint(), "bucket")?;
+        let raw = RawClient::connect(&stub.endpoint(), BUCKET, ANYBODY)?;
         Ok(Self { path, stub, bucket, raw })
     }
 
@@ -175,6 +180,11 @@ impl Place {
 }
 
 fn bucket_of(stub: &Stub) -> Result<Bucket, icecore::Error> {
-    let options = BucketOptions::new().endpoint(stub.endpoint()).credentials("key", "secret", None);
-    Bucket::open_with("s3://bucket/archive", &options.region("us-east-1"))
+    bucket_at(&stub.endpoint(), "archive", ANYBODY)
+}
+
+/// A prefix of the bucket of a server.
+fn bucket_at(endpoint: &str, prefix: &str, (key, secret): (&str, &str)) -> Result<Bucket, icecore::Error> {
+    let options = BucketOptions::new().endpoint(endpoint).credentials(key, secret, None).region(REGION);
+    Bucket::open_with(&format!("s3://{BUCKET}/{prefix}"), &options)
 }
