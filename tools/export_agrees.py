@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Whether DuckDB and Polars read an export as the archive means it.
+"""Whether DuckDB, Polars and DataFusion read an export as the archive means it.
 
     tools/export_agrees.py ICECORE ARCHIVE DOMAIN
 
-Exports the changes of a domain of ARCHIVE as CSV and as JSON lines with the command ICECORE, has each library that is installed read them,
-and makes of the last change of each key the state at the newest block. That must be what `icecore scan` prints. Exit code 0: all agree,
-1: one differs, 77: neither library is installed.
+Exports the changes of a domain of ARCHIVE as CSV, as JSON lines and, where the command ICECORE has it, as Parquet, has each library that is
+installed read them, and makes of the last change of each key the state at the newest block. That must be what `icecore scan` prints. Exit
+code 0: all agree, 1: one differs, 77: no library is installed.
 """
 
 import importlib.util
@@ -13,6 +13,9 @@ import json
 import subprocess
 import sys
 import tempfile
+
+# The folder of this script has one that is called `datafusion` and is no package of Python.
+sys.path.pop(0)
 
 COLUMNS = {"block_number": "BIGINT", "key": "VARCHAR", "from_value": "VARCHAR", "to_value": "VARCHAR"}
 
@@ -28,6 +31,7 @@ def by_duckdb(form, files):
     read = {
         "csv": f"read_csv('{files}', header = true, columns = {{{columns}}})",
         "jsonl": f"read_json('{files}', format = 'newline_delimited', columns = {{{columns}}})",
+        "parquet": f"read_parquet('{files}', hive_partitioning = true)",
     }[form]
     newest = f"select key, arg_max(to_value is not null, block_number) as lives, max(block_number) as at from {read} group by key"
     rows = duckdb.sql(
@@ -42,15 +46,31 @@ def by_polars(form, files):
     types = {"block_number": polars.Int64, "key": polars.String, "from_value": polars.String, "to_value": polars.String}
     if form == "csv":
         rows = polars.scan_csv(files, schema=types)
-    else:
+    elif form == "jsonl":
         rows = polars.scan_ndjson(files, schema=types)
+    else:
+        rows = polars.scan_parquet(files, hive_partitioning=True)
     newest = rows.sort("block_number").group_by("key").last().filter(polars.col("to_value").is_not_null()).collect()
     return dict(zip(newest["key"], newest["to_value"]))
 
 
+def by_datafusion(form, files):
+    if form != "parquet":
+        return None
+    import datafusion
+
+    context = datafusion.SessionContext()
+    # It takes a folder.
+    context.register_parquet("changes", files.split("*")[0])
+    newest = """
+        select key, last_value(to_value order by block_number) as value, count(*) as changes from changes group by key"""
+    rows = context.sql(f"select key, value from ({newest}) as newest where value is not null").to_pylist()
+    return {row["key"]: row["value"] for row in rows}
+
+
 def main():
     command, archive, domain = sys.argv[1:]
-    readers = {"duckdb": by_duckdb, "polars": by_polars}
+    readers = {"duckdb": by_duckdb, "polars": by_polars, "datafusion": by_datafusion}
     installed = {name: read for name, read in readers.items() if importlib.util.find_spec(name)}
     for name in readers.keys() - installed.keys():
         print(f"{name} is not installed: left out")
@@ -58,16 +78,30 @@ def main():
         return 77
     lines = icecore(command, "scan", archive, "--domain", domain, "--json").splitlines()
     expected = dict(json.loads(line) for line in lines)
+    lines = icecore(command, "scan", archive, "--domain", domain, "--json", "--encoding", "hex").splitlines()
+    expected_bytes = {bytes.fromhex(key[2:]): bytes.fromhex(value[2:]) for key, value in map(json.loads, lines)}
     failed = False
     with tempfile.TemporaryDirectory() as folder:
-        for form in ("csv", "jsonl"):
+        for form in ("csv", "jsonl", "parquet"):
             out = f"{folder}/{form}"
-            told = icecore(command, "export", archive, "--format", form, "--out", out, "--domain", domain, "--check", "--json")
+            try:
+                told = icecore(command, "export", archive, "--format", form, "--out", out, "--domain", domain, "--check", "--json")
+            except subprocess.CalledProcessError as error:
+                if "--features parquet" not in error.stderr:
+                    raise
+                print("this command has no Parquet: left out")
+                continue
             rows = json.loads(told)["rows_written"]
-            # In CSV an empty field is an absent value, so an empty one is written as no bytes of hex.
-            wanted = {key: value or "0x" for key, value in expected.items()} if form == "csv" else expected
+            wanted = {
+                # In CSV an empty field is an absent value, so an empty one is written as no bytes of hex.
+                "csv": {key: value or "0x" for key, value in expected.items()},
+                "jsonl": expected,
+                "parquet": expected_bytes,
+            }[form]
             for name, read in installed.items():
                 found = read(form, f"{out}/domain={domain}/*/part.{form}")
+                if found is None:
+                    continue
                 agrees = found == wanted
                 failed |= not agrees
                 print(f"{name} {form}: {rows} rows, {len(found)} keys, {'agrees' if agrees else 'DIFFERS'}")

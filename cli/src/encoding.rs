@@ -104,7 +104,7 @@ pub(crate) enum Face {
 
 impl Face {
     /// The text of `bytes`, where they are shown as text.
-    fn text(self, bytes: &[u8]) -> Option<&str> {
+    pub(crate) fn text(self, bytes: &[u8]) -> Option<&str> {
         match self {
             Self::Hex => None,
             Self::Literal => std::str::from_utf8(bytes).ok(),

@@ -6,9 +6,15 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::driver::{Place, archive, forty_blocks, icecore};
+#[cfg(target_os = "linux")]
+use crate::space::SmallDisk;
 
-/// All files of a folder by name, with their text.
-fn files(folder: &str) -> Vec<(String, String)> {
+/// The formats of this build.
+pub(crate) const FORMATS: &[&str] =
+    if cfg!(feature = "parquet") { &["csv", "jsonl", "parquet"] } else { &["csv", "jsonl"] };
+
+/// All files of a folder by name, with their bytes.
+pub(crate) fn files(folder: &str) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     let mut folders = vec![Path::new(folder).to_owned()];
     while let Some(next) = folders.pop() {
@@ -18,7 +24,7 @@ fn files(folder: &str) -> Vec<(String, String)> {
                 folders.push(path);
             } else {
                 let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
-                found.push((name, fs::read_to_string(&path).unwrap()));
+                found.push((name, fs::read(&path).unwrap()));
             }
         }
     }
@@ -43,13 +49,17 @@ fn changes_are_written_with_the_values_before_and_after() {
     expected.insert(0, "EXPORT.json".to_owned());
     expected.sort();
     assert_eq!(names, expected);
-    let first = &written.iter().find(|(name, _)| name.contains("=1-15")).unwrap().1;
+    let text = |span: &str| {
+        let (_, bytes) = written.iter().find(|(name, _)| name.contains(span)).unwrap();
+        String::from_utf8(bytes.clone()).unwrap()
+    };
+    let first = text("=1-15");
     assert!(
         first.starts_with("block_number,key,from_value,to_value\n1,k,,v1\n2,even,,0x0002\n2,k,v1,v2\n"),
         "{first}"
     );
     assert!(first.contains("\n10,gone,,here\n"), "{first}");
-    let second = &written.iter().find(|(name, _)| name.contains("=16-31")).unwrap().1;
+    let second = text("=16-31");
     assert!(second.contains("\n20,gone,here,\n"), "{second}");
 
     let lines = place.text("lines");
@@ -83,23 +93,179 @@ fn a_state_is_written_as_a_scan_prints_it() {
 #[test]
 fn a_stopped_export_goes_on_with_the_files_that_are_missing() {
     let place = Place::new();
-    let (dir, out) = (archive(&place, 4, &forty_blocks()), place.text("out"));
-    let args = ["export", &dir, "--format", "jsonl", "--out", &out, "--blocks-per-file", "8"];
-    icecore(&args).ok();
-    let whole = files(&out);
-    // As a kill leaves it: one file not begun, one not whole.
-    let part = |span: &str| format!("{out}/domain=kv/blocks={span}/part.jsonl");
-    fs::remove_file(part("8-15")).unwrap();
-    let half = fs::read(part("24-31")).unwrap();
-    fs::write(format!("{}.unfinished", part("24-31")), &half[..half.len() / 2]).unwrap();
-    fs::remove_file(part("24-31")).unwrap();
-    let run = icecore(&[&args[..], &["--check"]].concat()).ok();
-    assert!(run.out.contains("in 2 files, 4 there already; all compared"), "{}", run.out);
-    assert_eq!(files(&out), whole);
+    let dir = archive(&place, 4, &forty_blocks());
+    for format in FORMATS {
+        let out = place.text(format);
+        let args = ["export", &dir, "--format", format, "--out", &out, "--blocks-per-file", "8"];
+        icecore(&args).ok();
+        let whole = files(&out);
+        // As a kill leaves it: one file not begun, one not whole.
+        let part = |span: &str| format!("{out}/domain=kv/blocks={span}/part.{format}");
+        fs::remove_file(part("8-15")).unwrap();
+        let half = fs::read(part("24-31")).unwrap();
+        fs::write(format!("{}.unfinished", part("24-31")), &half[..half.len() / 2]).unwrap();
+        fs::remove_file(part("24-31")).unwrap();
+        let run = icecore(&[&args[..], &["--check"]].concat()).ok();
+        assert!(run.out.contains("in 2 files, 4 there already; all compared"), "{}", run.out);
+        assert_eq!(files(&out), whole);
+    }
+    // A kill at the very beginning.
+    let out = place.text("begun");
+    fs::create_dir(&out).unwrap();
+    fs::write(format!("{out}/EXPORT.json.unfinished"), "{").unwrap();
+    icecore(&["export", &dir, "--format", "csv", "--out", &out, "--check"]).ok();
+    assert!(!Path::new(&out).join("EXPORT.json.unfinished").exists());
     // More blocks came: the export is of those that it began with.
+    let out = place.text("csv");
+    let args = ["export", &dir, "--format", "csv", "--out", &out, "--blocks-per-file", "8"];
     icecore(&["ingest", &dir, &place.file("more", crate::driver::line(41, "k", None)), "--format", "jsonl"])
         .ok();
     assert!(icecore(&args).ok().out.contains("blocks 1 to 40 in 0 files, 6 there already"));
+}
+
+/// Sixty blocks of three hundred keys each.
+fn many_changes(place: &Place) -> String {
+    let line = |block: u64, key: u64| {
+        let value = format!("{block:04}/{:0100}", key * block);
+        crate::driver::line(block, &format!("key {:03}", (key * 7 + block) % 400), Some(&value))
+    };
+    let lines: String = (1..=60).flat_map(|block| (0..300).map(move |key| line(block, key))).collect();
+    archive(place, 8, &lines)
+}
+
+#[cfg(unix)]
+#[test]
+fn killed_at_any_moment_it_goes_on_to_the_same_files() {
+    use std::process::{Command, Stdio};
+
+    let place = Place::new();
+    let dir = many_changes(&place);
+    for format in FORMATS {
+        let (whole, out) = (place.text(&format!("{format}-whole")), place.text(format));
+        let options = ["export", &dir, "--format", format, "--blocks-per-file", "3", "--out"];
+        icecore(&[&options[..], &[&whole]].concat()).ok();
+        let args = [&options[..], &[&out]].concat();
+        let mut kills = 0;
+        for signal in ["-KILL", "-INT", "-KILL", "-INT", "-KILL", "-INT", "-KILL", "-INT"] {
+            let there = || if Path::new(&out).exists() { files(&out).len() } else { 0 };
+            let before = there();
+            let mut child =
+                crate::driver::command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            // Another file was begun. Where exactly the kill finds it is chance.
+            while there() <= before && child.try_wait().unwrap().is_none() {
+                std::thread::yield_now();
+            }
+            Command::new("kill")
+                .args([signal, &child.id().to_string()])
+                .stderr(Stdio::null())
+                .status()
+                .unwrap();
+            kills += usize::from(!child.wait().unwrap().success());
+        }
+        assert!(4 <= kills, "{format}: {kills} of 8 came before the end");
+        icecore(&args).ok();
+        assert!(files(&out) == files(&whole), "{format}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_that_fills_up_stops_an_export_that_then_goes_on() {
+    let place = Place::new();
+    let dir = many_changes(&place);
+    let Some(disk) = SmallDisk::mount(&place.path("disk"), "16m") else {
+        eprintln!("left out: a small file system cannot be mounted here");
+        return;
+    };
+    for format in FORMATS {
+        let (whole, out) = (place.text(&format!("{format}-whole")), place.text(&format!("disk/{format}")));
+        let export = |out: &str, more: &[&str]| {
+            let args = ["export", &dir, "--format", format, "--out", out, "--blocks-per-file", "9"];
+            icecore(&[&args[..], more].concat())
+        };
+        export(&whole, &[]).ok();
+        let bytes: usize = files(&whole).iter().map(|(_, bytes)| bytes.len()).sum();
+        // Some of the files fit, and a part of another one.
+        let room = place.path("disk/room");
+        fs::write(&room, vec![1; bytes / 2]).unwrap();
+        disk.fill("ballast");
+        fs::remove_file(&room).unwrap();
+        export(&out, &[]).fails(6, "part.");
+        let there = files(&out);
+        let kept = there.iter().filter(|(name, _)| name.ends_with(format)).count();
+        assert!(0 < kept && kept < files(&whole).len() - 1, "{format}: {kept}");
+        fs::remove_file(place.path("disk/ballast")).unwrap();
+        export(&out, &["--check"]).ok();
+        assert!(files(&out) == files(&whole), "{format}");
+        fs::remove_dir_all(&out).unwrap();
+    }
+}
+
+/// What `--check` says of Parquet that is not the archive's: files of archives that differ in a row or in how many they have, files of other
+/// columns, and files that are no Parquet.
+#[cfg(feature = "parquet")]
+#[test]
+fn wrong_parquet_is_named() {
+    let place = Place::new();
+    let export = |lines: &str, more: &[&str]| {
+        let place = Place::new();
+        let (dir, out) = (archive(&place, 4, lines), place.text("out"));
+        icecore(&[&["export", &dir, "--format", "parquet", "--out", &out], more].concat()).ok();
+        files(&out).into_iter().find(|(name, _)| name.ends_with(".parquet")).unwrap().1
+    };
+    let lines = forty_blocks();
+    let (dir, out) = (archive(&place, 4, &lines), place.text("out"));
+    let args = ["export", &dir, "--format", "parquet", "--out", &out, "--check"];
+    icecore(&args).ok();
+    let path = format!("{out}/domain=kv/blocks=1-40/part.parquet");
+    let sound = fs::read(&path).unwrap();
+    assert!(sound == export(&lines, &[]), "the same changes are the same bytes");
+    let mut longer = crate::driver::line(40, "z", Some("more"));
+    longer.insert_str(0, &lines);
+    let cut = &sound[..sound.len() - 9];
+    for (bytes, told) in [
+        (export(&lines.replace("v7", "v8"), &[]), "row 10: not what the archive has"),
+        (export(&lines.replace("here", "there"), &[]), "row 15: not what the archive has"),
+        (export(&lines, &["--blocks", "..40"]), "row 61: the file ends before it"),
+        (export(&longer, &[]), "row 63: the archive has no such row"),
+        (export(&lines, &["--what", "state"]), "row 0: other columns"),
+        (cut.to_vec(), "row 0: "),
+        (b"no parquet at all".to_vec(), "row 0: "),
+    ] {
+        fs::write(&path, bytes).unwrap();
+        let run = icecore(&args);
+        assert_eq!(run.code, 1, "{told}: {} {}", run.out, run.err);
+        assert!(run.out.contains(told) && run.out.contains(&path), "{told}: {}", run.out);
+    }
+}
+
+#[cfg(not(feature = "parquet"))]
+#[test]
+fn a_command_without_parquet_says_how_to_get_it() {
+    let place = Place::new();
+    let (dir, out) = (archive(&place, 4, &forty_blocks()), place.text("out"));
+    icecore(&["export", &dir, "--format", "parquet", "--out", &out]).fails(2, "--features parquet");
+    assert!(!Path::new(&out).exists());
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn parquet_takes_numbers_of_its_columns_only() {
+    let place = Place::new();
+    let (dir, out) = (place.text("eth.ice"), place.text("out"));
+    let address = format!("0x{}", "ab".repeat(20));
+    let change = |field: &str, value: &str| {
+        format!("{}\n", json!({ "block": 1, "address": address, "field": field, "value": value }))
+    };
+    let lines =
+        change("balance", &format!("0x{}", "ff".repeat(32))) + &change("nonce", "0x10000000000000000");
+    icecore(&["ingest", &dir, &place.file("in", lines), "--format", "eth-changes", "--create"]).ok();
+    let args = ["export", &dir, "--format", "parquet", "--out", &out, "--check"];
+    icecore(&[&args[..], &["--domain", "balance"]].concat()).ok();
+    let out = place.text("nonces");
+    let args = ["export", &dir, "--format", "parquet", "--out", &out];
+    icecore(&args).fails(2, "to_value of key 0xababab");
+    icecore(&[&args[..], &["--encoding", "hex"]].concat()).fails(2, "--encoding goes with");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! `icecore-tools`.
 
 use crate::driver::{Place, archive, forty_blocks, icecore, icecore_reading};
+use crate::export::{FORMATS, files};
 use serde_json::json;
 
 #[test]
@@ -99,6 +100,29 @@ fn verbs_that_read_take_a_bucket() {
     );
     icecore(&["get", &url, &key, "--cache", &cache, "--fetch", "5000"]).fails(2, "power of two");
     icecore(&["get", &url, &key, "--cache", &cache, "--generation", "9"]).fails(7, "has no generation 9");
+}
+
+#[test]
+fn an_export_of_a_bucket_is_that_of_the_archive() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let (url, copy) = (format!("file://{}", place.text("bucket")), place.text("copy.ice"));
+    icecore(&["push", &dir, &url]).ok();
+    icecore(&["pull", &url, &copy]).ok();
+    let cache = place.text("cache");
+    for format in FORMATS {
+        for (what, more) in [("changes", &["--blocks-per-file", "8"][..]), ("state", &["--at", "19"])] {
+            let export = |archive: &str, from: &str, more: &[&str]| {
+                let out = place.text(&format!("{format}-{what}-{from}"));
+                let args = ["export", archive, "--format", format, "--what", what, "--out", &out, "--check"];
+                icecore(&[&args[..], more].concat()).ok();
+                files(&out)
+            };
+            let cached = [more, &["--cache", &cache]].concat();
+            let there = export(&url, "url", &cached);
+            assert!(1 < there.len() && there == export(&copy, "copy", more), "{format} {what}");
+        }
+    }
 }
 
 #[test]

@@ -65,11 +65,11 @@ fn a_budget_that_cannot_be_met_says_what_is_the_least() {
 }
 
 /// A small file system in memory, gone with the value.
-struct SmallDisk(PathBuf);
+pub(crate) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
     /// `None` where this process may not mount.
-    fn mount(at: &Path, size: &str) -> Option<Self> {
+    pub(crate) fn mount(at: &Path, size: &str) -> Option<Self> {
         std::fs::create_dir(at).unwrap();
         let mounted = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
@@ -80,7 +80,7 @@ impl SmallDisk {
     }
 
     /// Takes what is left, to the last byte, and removes nothing.
-    fn fill(&self, name: &str) {
+    pub(crate) fn fill(&self, name: &str) {
         let mut ballast = std::fs::File::create(self.0.join(name)).unwrap();
         for len in [1 << 16, 1 << 12, 1] {
             while ballast.write_all(&vec![1; len]).is_ok() {}

@@ -1,5 +1,6 @@
 //! `--check`: each row of a file beside the archive's.
 
+use std::fs::File;
 use std::ops::RangeInclusive;
 
 use super::Export;
@@ -17,35 +18,25 @@ pub(super) fn compare(
     span: &RangeInclusive<u64>,
 ) -> Result<Option<String>, Failure> {
     let path = export.folder.path(&export.part(columns, span));
-    let names = columns.names();
-    let (mut file, has_head) = Reader::open(export.format, &path, &names)?;
     let wrong = |row: u64, reason: &str| Some(format!("{} row {row}: {reason}", path.display()));
-    if !has_head {
-        return Ok(wrong(0, "other columns"));
-    }
+    let file = File::open(&path);
+    let file = file.map_err(|source| Failure::File { operation: "read", path: path.clone(), source })?;
+    let mut file = match Reader::new(export.format, file, columns, export.encoding) {
+        Ok(file) => file,
+        Err(reason) => return Ok(wrong(0, &reason)),
+    };
     let (mut number, mut found) = (0, None);
     export.for_each_row(span, Some(&columns.domain), |row| {
         number += 1;
-        found = match file.next(&names, export.encoding) {
+        found = match file.next_is(columns, row) {
             Err(reason) => wrong(number, &reason),
             Ok(None) => wrong(number, "the file ends before it"),
-            Ok(Some(read)) => {
-                let mut cells = read.iter();
-                let mut is_same = true;
-                columns.for_each_cell(row, |cell| {
-                    is_same &= cells.next().is_some_and(|read| *read == cell);
-                    Ok::<_, Failure>(())
-                })?;
-                if is_same && cells.next().is_none() {
-                    None
-                } else {
-                    wrong(number, "not what the archive has")
-                }
-            }
+            Ok(Some(false)) => wrong(number, "not what the archive has"),
+            Ok(Some(true)) => None,
         };
         Ok(found.is_none())
     })?;
-    if found.is_none() && !matches!(file.next(&names, export.encoding), Ok(None)) {
+    if found.is_none() && !file.is_at_end() {
         return Ok(wrong(number + 1, "the archive has no such row"));
     }
     Ok(found)

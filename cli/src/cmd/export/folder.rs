@@ -56,7 +56,7 @@ impl Plan {
             What::Changes => changes(args, reader)?,
         };
         let columns = columns.iter().map(|columns| {
-            (columns.domain.clone(), columns.names().into_iter().map(str::to_owned).collect())
+            (columns.domain.clone(), columns.all().iter().map(|column| column.name.to_owned()).collect())
         });
         let description = Description {
             what: format!("{:?}", args.what).to_lowercase(),
@@ -138,7 +138,11 @@ impl Folder {
         fs::create_dir_all(path).map_err(failed("create", path))?;
         let folder = Self { path: path.to_owned() };
         let mut entries = fs::read_dir(path).map_err(failed("read", path))?;
-        if !folder.description_path().exists() && entries.next().is_some() {
+        // An export that was stopped before its description was whole has nothing else.
+        let begun = format!("{DESCRIPTION}{UNFINISHED}");
+        let is_foreign =
+            |entry: io::Result<fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name() != *begun);
+        if !folder.description_path().exists() && entries.any(is_foreign) {
             return Err(Failure::usage(format!(
                 "{} has files that are no export: choose another folder",
                 path.display()
@@ -214,7 +218,13 @@ impl Folder {
 impl Part {
     /// What went wrong when this file was written.
     pub(super) fn failure(&self, source: io::Error) -> Failure {
-        failed("write", &self.unfinished)(source)
+        self.failed()(source)
+    }
+
+    /// The same for one who has given the part away.
+    pub(super) fn failed(&self) -> impl FnOnce(io::Error) -> Failure + use<> {
+        let path = self.unfinished.clone();
+        move |source| Failure::File { operation: "write", path, source }
     }
 
     /// Gives the file its name, when its bytes are durable.

@@ -1,6 +1,6 @@
 //! What a row of an export has: the columns of a domain, and the cells of a change.
 
-use icecore::{Entry, StateChange};
+use icecore::{Domain, Entry, StateChange};
 
 use crate::encoding::Face;
 
@@ -12,7 +12,33 @@ pub(super) struct Columns {
     pub(super) face: Face,
     chain_id: Option<u64>,
     keys: Keys,
+    /// The length of all keys, where the archive declares it.
+    key_len: Option<usize>,
     is_state: bool,
+}
+
+/// A column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Column {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    /// Whether a row may have nothing there.
+    pub(super) is_nullable: bool,
+}
+
+/// What a column has, for files whose columns have types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A number.
+    Number,
+    /// Bytes of any length.
+    Bytes,
+    /// Bytes of this length.
+    Fixed(usize),
+    /// The big-endian bytes of a number of 64 bits.
+    Bits64,
+    /// The big-endian bytes of a number of 256 bits.
+    Bits256,
 }
 
 /// How a key is split.
@@ -26,8 +52,14 @@ enum Keys {
     Slot,
 }
 
+/// What is said of a file that has other columns than these.
+pub(super) const OTHER_COLUMNS: &str = "other columns";
+
 /// The length of an address, in bytes.
 const ADDRESS_LEN: usize = 20;
+
+/// The length of the hash of a transaction, in bytes.
+const HASH_LEN: usize = 32;
 
 /// What one block did to one key, or in a state the key and its value.
 pub(super) struct Row {
@@ -68,37 +100,54 @@ impl<'r> Cell<'r> {
 impl Columns {
     pub(super) fn new(
         number: usize,
-        domain: &str,
+        domain: &Domain,
         is_ethereum: bool,
         is_state: bool,
         face: Face,
         chain_id: Option<u64>,
     ) -> Self {
-        let keys = match (is_ethereum, domain) {
+        let keys = match (is_ethereum, domain.name.as_str()) {
             (true, "storage") => Keys::Slot,
             (true, _) => Keys::Address,
             (false, _) => Keys::Whole,
         };
-        Self { number, domain: domain.to_owned(), face, chain_id, keys, is_state }
+        let (domain, key_len) = (domain.name.clone(), domain.key_len);
+        Self { number, domain, face, chain_id, keys, key_len, is_state }
     }
 
-    /// Their names.
-    pub(super) fn names(&self) -> Vec<&'static str> {
-        let key: &[_] = match self.keys {
-            Keys::Whole => &["key"],
-            Keys::Address => &["address"],
-            Keys::Slot => &["address", "slot"],
+    /// All of them, in order.
+    pub(super) fn all(&self) -> Vec<Column> {
+        let column = |name, kind, is_nullable| Column { name, kind, is_nullable };
+        let key = self.key_len.map_or(Kind::Bytes, Kind::Fixed);
+        let address = self.key_len.map_or(Kind::Bytes, |_| Kind::Fixed(ADDRESS_LEN));
+        let slot = self.key_len.map_or(Kind::Bytes, |len| Kind::Fixed(len.saturating_sub(ADDRESS_LEN)));
+        let value = match (self.keys, self.domain.as_str()) {
+            (Keys::Address, "nonce") => Kind::Bits64,
+            (Keys::Address, "balance") | (Keys::Slot, _) => Kind::Bits256,
+            _ => Kind::Bytes,
         };
-        let (transaction, chain): (&[_], &[_]) = match (self.keys, self.is_state) {
-            (Keys::Whole, _) => (&[], &[]),
-            (_, true) => (&[], &["chain_id"]),
-            (_, false) => (&["transaction_index", "transaction_hash"], &["chain_id"]),
-        };
-        let values: &[_] = if self.is_state { &["value"] } else { &["from_value", "to_value"] };
-        [&["block_number"], transaction, key, values, chain].concat()
+        let mut all = vec![column("block_number", Kind::Number, false)];
+        if self.keys != Keys::Whole && !self.is_state {
+            all.push(column("transaction_index", Kind::Number, true));
+            all.push(column("transaction_hash", Kind::Fixed(HASH_LEN), true));
+        }
+        match self.keys {
+            Keys::Whole => all.push(column("key", key, false)),
+            Keys::Address => all.push(column("address", key, false)),
+            Keys::Slot => all.extend([column("address", address, false), column("slot", slot, false)]),
+        }
+        if self.is_state {
+            all.push(column("value", value, false));
+        } else {
+            all.extend([column("from_value", value, true), column("to_value", value, true)]);
+        }
+        if self.keys != Keys::Whole {
+            all.push(column("chain_id", Kind::Number, true));
+        }
+        all
     }
 
-    /// The cells of a row, in the order of the names.
+    /// The cells of a row, in the order of the columns.
     pub(super) fn for_each_cell<'r, E>(
         &self,
         row: &'r Row,

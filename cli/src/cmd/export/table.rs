@@ -1,15 +1,15 @@
-//! Rows as text: CSV and JSON lines, written and read back.
+//! A file of an export, written and read back in any format.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Lines, Write};
-use std::path::Path;
 
 use clap::ValueEnum;
-use serde_json::{Map, Value};
 
 use super::folder::Part;
-use super::rows::{Cell, Columns, Row};
-use crate::encoding::{Encoding, Face};
+#[cfg(feature = "parquet")]
+use super::parquet;
+use super::rows::{Columns, Row};
+use super::text::{self, TextFormat};
+use crate::encoding::Encoding;
 use crate::exit::Failure;
 
 /// What files are.
@@ -19,6 +19,8 @@ pub(crate) enum Format {
     Csv,
     /// A JSON object a line
     Jsonl,
+    /// Columns of bytes and numbers, compressed; for commands built with it
+    Parquet,
 }
 
 impl Format {
@@ -26,187 +28,115 @@ impl Format {
         match self {
             Self::Csv => "csv",
             Self::Jsonl => "jsonl",
+            Self::Parquet => "parquet",
+        }
+    }
+
+    /// # Errors
+    /// The command is built without it, or it has no such encoding.
+    pub(super) fn check(self, encoding: Encoding) -> Result<(), Failure> {
+        match self {
+            Self::Csv | Self::Jsonl if encoding == Encoding::Text => Err(Failure::usage(
+                "an export with --encoding text would not tell absent values from empty ones",
+            )),
+            Self::Parquet if cfg!(not(feature = "parquet")) => Err(Failure::usage(NOT_BUILT)),
+            Self::Parquet if encoding != Encoding::Auto => Err(Failure::usage(
+                "--encoding goes with --format csv and jsonl: Parquet has the bytes themselves",
+            )),
+            Self::Csv | Self::Jsonl | Self::Parquet => Ok(()),
         }
     }
 }
 
-/// Bytes that are written and read at once.
-const BUFFER_LEN: usize = 1 << 20;
+/// How to get what a command built without it lacks.
+const NOT_BUILT: &str = "this command is built without Parquet: install it from a checkout with \
+    `cargo install --locked --path cli --features parquet`, or take --format csv or jsonl";
 
 /// A file that is being written.
-pub(super) struct Writer<'c> {
-    columns: &'c Columns,
-    names: Vec<&'static str>,
-    /// A line, reused.
-    line: Vec<u8>,
-    format: Format,
-    out: BufWriter<Part>,
+pub(super) enum Writer<'c> {
+    Text(text::Writer<'c>),
+    #[cfg(feature = "parquet")]
+    Parquet(Box<parquet::Writer<'c>>),
 }
 
 impl<'c> Writer<'c> {
     pub(super) fn new(format: Format, part: Part, columns: &'c Columns) -> Result<Self, Failure> {
-        let (names, line) = (columns.names(), Vec::new());
-        let mut this = Self { columns, names, line, format, out: BufWriter::with_capacity(BUFFER_LEN, part) };
-        if format == Format::Csv {
-            let head = this.names.join(",");
-            let written = writeln!(this.out, "{head}");
-            written.map_err(|source| this.out.get_ref().failure(source))?;
+        match format {
+            Format::Csv => text::Writer::new(TextFormat::Csv, part, columns).map(Self::Text),
+            Format::Jsonl => text::Writer::new(TextFormat::JsonLines, part, columns).map(Self::Text),
+            #[cfg(feature = "parquet")]
+            Format::Parquet => Ok(Self::Parquet(Box::new(parquet::Writer::new(part, columns)?))),
+            #[cfg(not(feature = "parquet"))]
+            Format::Parquet => Err(Failure::usage(NOT_BUILT)),
         }
-        Ok(this)
     }
 
     pub(super) fn write(&mut self, row: &Row) -> Result<(), Failure> {
-        self.line.clear();
-        let line = match self.format {
-            Format::Csv => csv_line(self.columns, row, &mut self.line),
-            Format::Jsonl => json_line(self.columns, &self.names, row, &mut self.line),
-        };
-        let written = line.and_then(|()| self.out.write_all(&self.line));
-        written.map_err(|source| self.out.get_ref().failure(source))
+        match self {
+            Self::Text(writer) => writer.write(row),
+            #[cfg(feature = "parquet")]
+            Self::Parquet(writer) => writer.write(row),
+        }
     }
 
     /// Writes what is left. The file has no name yet.
     pub(super) fn finish(self) -> Result<Part, Failure> {
-        self.out.into_inner().map_err(|error| {
-            let (source, out) = error.into_parts();
-            out.get_ref().failure(source)
-        })
-    }
-}
-
-/// Appends a row as a line of CSV: a field in quotes where it has something else than a field may have without them.
-fn csv_line(columns: &Columns, row: &Row, line: &mut Vec<u8>) -> io::Result<()> {
-    let mut is_first = true;
-    columns.for_each_cell(row, |cell| {
-        if !std::mem::take(&mut is_first) {
-            line.push(b',');
-        }
-        match cell {
-            Cell::Null => Ok(()),
-            Cell::Number(number) => write!(line, "{number}"),
-            // An empty field is an absent value.
-            Cell::Bytes([]) => line.write_all(b"0x"),
-            Cell::Bytes(bytes) if columns.face == Face::Hex => push_hex(bytes, line),
-            Cell::Bytes(bytes) => push_field(&columns.face.show(bytes), line),
-        }
-    })?;
-    line.write_all(b"\n")
-}
-
-fn push_hex(bytes: &[u8], line: &mut Vec<u8>) -> io::Result<()> {
-    line.extend_from_slice(b"0x");
-    let from = line.len();
-    line.resize(from + 2 * bytes.len(), 0);
-    const_hex::encode_to_slice(bytes, &mut line[from..]).map_err(io::Error::other)
-}
-
-fn push_field(text: &str, line: &mut Vec<u8>) -> io::Result<()> {
-    let is_plain = !text.contains([',', '"', '\n', '\r']) && !text.starts_with(' ') && !text.ends_with(' ');
-    if is_plain { line.write_all(text.as_bytes()) } else { write!(line, "\"{}\"", text.replace('"', "\"\"")) }
-}
-
-/// Appends a row as a JSON object and a line end.
-fn json_line(columns: &Columns, names: &[&str], row: &Row, line: &mut Vec<u8>) -> io::Result<()> {
-    let mut names = names.iter();
-    columns.for_each_cell(row, |cell| {
-        let begin = if line.is_empty() { '{' } else { ',' };
-        write!(line, "{begin}\"{}\":", names.next().copied().unwrap_or_default())?;
-        match cell {
-            Cell::Null => line.write_all(b"null"),
-            Cell::Number(number) => write!(line, "{number}"),
-            Cell::Bytes(bytes) => columns.face.write_json(bytes, line),
-        }
-    })?;
-    line.write_all(b"}\n")
-}
-
-/// A cell as a file has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Read {
-    Number(u64),
-    Bytes(Vec<u8>),
-    Null,
-}
-
-impl PartialEq<Cell<'_>> for Read {
-    fn eq(&self, cell: &Cell<'_>) -> bool {
-        match (self, cell) {
-            (Self::Number(read), Cell::Number(number)) => read == number,
-            (Self::Bytes(read), Cell::Bytes(bytes)) => read == bytes,
-            (Self::Null, Cell::Null) => true,
-            _ => false,
+        match self {
+            Self::Text(writer) => writer.finish(),
+            #[cfg(feature = "parquet")]
+            Self::Parquet(writer) => writer.finish(),
         }
     }
 }
 
-/// A file that is read back: by the libraries that others read it with.
+/// A file that is read back.
 pub(super) enum Reader {
-    Csv(csv::Reader<File>),
-    Jsonl(Lines<BufReader<File>>),
+    Text(text::Reader),
+    #[cfg(feature = "parquet")]
+    Parquet(Box<parquet::Reader>),
 }
 
 impl Reader {
-    /// Opens a file, and says whether its head is that of the columns.
-    pub(super) fn open(format: Format, path: &Path, names: &[&str]) -> Result<(Self, bool), Failure> {
-        let read = |source| Failure::File { operation: "read", path: path.to_owned(), source };
-        let file = File::open(path).map_err(read)?;
+    /// # Errors
+    /// Why the file is none of these columns.
+    pub(super) fn new(
+        format: Format,
+        file: File,
+        columns: &Columns,
+        encoding: Encoding,
+    ) -> Result<Self, String> {
         match format {
-            Format::Csv => {
-                let mut reader = csv::ReaderBuilder::new().buffer_capacity(BUFFER_LEN).from_reader(file);
-                let has_head = reader.headers().is_ok_and(|head| head.iter().eq(names.iter().copied()));
-                Ok((Self::Csv(reader), has_head))
+            Format::Csv => text::Reader::new(TextFormat::Csv, file, columns, encoding).map(Self::Text),
+            Format::Jsonl => {
+                text::Reader::new(TextFormat::JsonLines, file, columns, encoding).map(Self::Text)
             }
-            Format::Jsonl => Ok((Self::Jsonl(BufReader::with_capacity(BUFFER_LEN, file).lines()), true)),
+            #[cfg(feature = "parquet")]
+            Format::Parquet => {
+                parquet::Reader::new(file, columns).map(|reader| Self::Parquet(Box::new(reader)))
+            }
+            #[cfg(not(feature = "parquet"))]
+            Format::Parquet => Err(NOT_BUILT.to_owned()),
         }
     }
 
-    /// The cells of the next row; `None` after the last.
+    /// Whether the next row is this one; `None` after the last.
     ///
     /// # Errors
     /// What is wrong with the row.
-    pub(super) fn next(&mut self, names: &[&str], encoding: Encoding) -> Result<Option<Vec<Read>>, String> {
-        let cells: Result<Vec<Read>, String> = match self {
-            Self::Csv(reader) => {
-                let mut record = csv::StringRecord::new();
-                if !reader.read_record(&mut record).map_err(|error| error.to_string())? {
-                    return Ok(None);
-                }
-                names.iter().zip(&record).map(|(name, field)| csv_cell(name, field, encoding)).collect()
-            }
-            Self::Jsonl(lines) => {
-                let Some(line) = lines.next() else { return Ok(None) };
-                let line = line.map_err(|error| error.to_string())?;
-                let row: Map<String, Value> =
-                    serde_json::from_str(&line).map_err(|error| error.to_string())?;
-                if row.len() != names.len() {
-                    return Err(format!("it has {} members", row.len()));
-                }
-                names.iter().map(|name| json_cell(row.get(*name), encoding)).collect()
-            }
-        };
-        cells.map(Some)
+    pub(super) fn next_is(&mut self, columns: &Columns, row: &Row) -> Result<Option<bool>, String> {
+        match self {
+            Self::Text(reader) => reader.next_is(columns, row),
+            #[cfg(feature = "parquet")]
+            Self::Parquet(reader) => reader.next_is(columns, row),
+        }
     }
-}
 
-/// Whether a column has numbers.
-fn is_number(name: &str) -> bool {
-    matches!(name, "block_number" | "transaction_index" | "chain_id")
-}
-
-fn csv_cell(name: &str, field: &str, encoding: Encoding) -> Result<Read, String> {
-    match field {
-        "" => Ok(Read::Null),
-        number if is_number(name) => number.parse().map(Read::Number).map_err(|error| error.to_string()),
-        text => encoding.bytes(text).map(Read::Bytes),
-    }
-}
-
-fn json_cell(value: Option<&Value>, encoding: Encoding) -> Result<Read, String> {
-    match value {
-        Some(Value::Null) => Ok(Read::Null),
-        Some(Value::Number(number)) => number.as_u64().map(Read::Number).ok_or_else(|| number.to_string()),
-        Some(Value::String(text)) => encoding.bytes(text).map(Read::Bytes),
-        Some(other) => Err(format!("{other} is no cell")),
-        None => Err("a column is missing".to_owned()),
+    /// Whether there is no further row.
+    pub(super) fn is_at_end(&mut self) -> bool {
+        match self {
+            Self::Text(reader) => reader.is_at_end(),
+            #[cfg(feature = "parquet")]
+            Self::Parquet(reader) => reader.is_at_end(),
+        }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct ExportArgs {
     /// The changes drawn for each. A key that is drawn twice changes once.
     #[arg(long, default_value_t = 800, value_parser = clap::value_parser!(u64).range(1..))]
     changes: u64,
-    /// The command. Default: the `icecore` beside this program.
+    /// The command, built with its feature `parquet`. Default: the `icecore` beside this program.
     #[arg(long, value_name = "FILE")]
     icecore: Option<PathBuf>,
     /// Where the archive is built, exported, and removed again. Default: the temporary folder.
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Box<dyn Error>> {
     let icecore = args.icecore.clone().unwrap_or(beside);
     if !icecore.is_file() {
         let place = icecore.display();
-        return Err(format!("no command at {place}: build it with `cargo build --release -p icecore-cli`, or name it with --icecore").into());
+        return Err(format!("no command at {place}: build it with `cargo build --release -p icecore-cli --features parquet`, or name it with --icecore").into());
     }
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = tempfile::Builder::new().prefix("icecore-figures").tempdir_in(&parent)?;
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Box<dyn Error>> {
     let rows = reader.changes(..)?.try_fold(0u64, |rows, change| change.map(|_| rows + 1))?;
     figures.add("changes of all blocks: rate", rows as f64 / 1e6 / started.elapsed().as_secs_f64());
     drop(reader);
-    for format in ["csv", "jsonl"] {
+    for format in ["csv", "jsonl", "parquet"] {
         let out = folder.path().join(format);
         let started = Instant::now();
         let cost = spawn::<Cost>(&Work::Command { command: command(&icecore, &archive, format, &out) })?;

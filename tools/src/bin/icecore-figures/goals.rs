@@ -363,6 +363,8 @@ pub(crate) const INGEST: &[Goal] = &[
     ("icecore export, csv: memory", "MB", Free),
     ("icecore export, jsonl: rate", "M rows/s", AtLeast(1.0)),
     ("icecore export, jsonl: memory", "MB", Free),
+    ("icecore export, parquet: rate", "M rows/s", AtLeast(1.0)),
+    ("icecore export, parquet: memory", "MB", Free),
     ("ingest, changes in order: processor a change", "us", AtMost(0.7)),
     ("ingest, changes shuffled: processor a change", "us", Free),
     ("ingest, nothing emitted: processor a change", "us", Free),
