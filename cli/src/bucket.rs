@@ -10,6 +10,7 @@ use crate::exit::Failure;
 use crate::notes::detail;
 use crate::number::ByteSize;
 use crate::print::plural;
+use crate::sign::public_key;
 
 /// Where credentials come from, for the help of each verb.
 pub(crate) const ENVIRONMENT: &str = "\
@@ -36,6 +37,10 @@ pub(crate) struct BucketArgs {
 impl BucketArgs {
     /// The bucket of a URL.
     pub(crate) fn open(&self, url: &str) -> Result<Bucket, Failure> {
+        Ok(Bucket::open_with(url, &self.options())?)
+    }
+
+    fn options(&self) -> BucketOptions {
         let mut options = BucketOptions::new();
         if let Some(endpoint) = &self.endpoint {
             options = options.endpoint(endpoint);
@@ -46,8 +51,32 @@ impl BucketArgs {
         if let Some(archive) = &self.archive {
             options = options.archive(archive);
         }
-        Ok(Bucket::open_with(url, &options)?)
+        options
     }
+}
+
+/// How a bucket is reached, and whom to believe of what is in it.
+#[derive(Args, Debug)]
+pub(crate) struct TrustArgs {
+    #[command(flatten)]
+    bucket: BucketArgs,
+    /// Believe only what this key signed: a public key of minisign, or the file that has it
+    #[arg(long, value_name = "KEY")]
+    pubkey: Option<String>,
+}
+
+impl TrustArgs {
+    /// The bucket of a URL.
+    pub(crate) fn open(&self, url: &str) -> Result<Bucket, Failure> {
+        let options = self.bucket.options();
+        let key = self.pubkey.as_deref().map(public_key).transpose()?;
+        Ok(Bucket::open_with(url, &key.map_or(options.clone(), |key| options.public_key(key)))?)
+    }
+}
+
+/// Who signed a generation, in words.
+pub(crate) fn signed_by(signer: Option<&str>) -> String {
+    signer.map_or("not signed".to_owned(), |id| format!("signed by key {id}"))
 }
 
 /// Under `--verbose`, how many requests a command made.

@@ -21,6 +21,8 @@ mod print;
 mod progress;
 #[cfg(feature = "s3")]
 mod push_to;
+#[cfg(feature = "s3")]
+mod sign;
 
 use std::process::ExitCode;
 use std::sync::LazyLock;

@@ -14,6 +14,7 @@ use icecore::{Archive, Error, Reader};
 use crate::bucket::BucketArgs;
 use crate::exit::Failure;
 use crate::notes::note;
+use crate::sign::SignArgs;
 
 /// How often the segments are looked at.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -29,6 +30,8 @@ pub(crate) struct PushToArgs {
     push_to: Option<String>,
     #[command(flatten)]
     bucket: BucketArgs,
+    #[command(flatten)]
+    sign: SignArgs,
 }
 
 /// Pushes that go on until they are ended.
@@ -38,17 +41,18 @@ pub(crate) struct PushTo {
 }
 
 impl PushToArgs {
-    /// The bucket, if one was named. A URL that is none is refused before anything is done.
-    pub(crate) fn bucket(&self) -> Result<Option<Bucket>, Failure> {
-        self.push_to.as_deref().map(|url| self.bucket.open(url)).transpose()
+    /// The bucket, if one was named, and how to push to it. A URL that is none, or a key, is refused before anything is done.
+    pub(crate) fn target(&self) -> Result<Option<(Bucket, PushOptions)>, Failure> {
+        let target = |url| Ok((self.bucket.open(url)?, self.sign.apply(PushOptions::new())?));
+        self.push_to.as_deref().map(target).transpose()
     }
 }
 
 impl PushTo {
     /// Begins to push an archive.
-    pub(crate) fn start(archive: &Archive, bucket: Bucket) -> Self {
+    pub(crate) fn start(archive: &Archive, (bucket, options): (Bucket, PushOptions)) -> Self {
         let (reader, (end, ended)) = (archive.reader().clone(), channel());
-        Self { end, thread: std::thread::spawn(move || push_until(&reader, &bucket, &ended)) }
+        Self { end, thread: std::thread::spawn(move || push_until(&reader, &bucket, &options, &ended)) }
     }
 
     /// Pushes what there is, once the archive is closed, and ends. Returns the generation that has it, `None` where no step is
@@ -63,14 +67,19 @@ impl PushTo {
 }
 
 /// Pushes after each change of the segments until told to end, and then once more.
-fn push_until(reader: &Reader, bucket: &Bucket, ended: &Receiver<()>) -> Result<PushReport, Error> {
+fn push_until(
+    reader: &Reader,
+    bucket: &Bucket,
+    options: &PushOptions,
+    ended: &Receiver<()>,
+) -> Result<PushReport, Error> {
     let (mut pushed, mut pause, mut told) = (Vec::new(), PAUSE_MIN, None);
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(pause) {
         let present = reader.segments();
         if present == pushed {
             continue;
         }
-        match reader.push(bucket, &PushOptions::new(), &()) {
+        match reader.push(bucket, options, &()) {
             Ok(_) => (pushed, pause, told) = (present, PAUSE_MIN, None),
             Err(error) => {
                 pause = (pause * 2).min(PAUSE_MAX);
@@ -82,5 +91,5 @@ fn push_until(reader: &Reader, bucket: &Bucket, ended: &Receiver<()>) -> Result<
             }
         }
     }
-    reader.push(bucket, &PushOptions::new(), &())
+    reader.push(bucket, options, &())
 }

@@ -441,9 +441,11 @@ impl Error {
 fn kind_of_remote(error: &crate::remote_error::RemoteError) -> ErrorKind {
     use crate::remote_error::RemoteError as R;
     match error {
-        R::Gone { .. } | R::Damaged { .. } => ErrorKind::Corrupt,
+        R::Gone { .. } | R::Damaged { .. } | R::Untrusted { .. } => ErrorKind::Corrupt,
         R::Unsupported { .. } => ErrorKind::Unsupported,
-        R::Url { .. } | R::OtherArchive { .. } | R::Behind { .. } => ErrorKind::Misuse,
+        R::Url { .. } | R::OtherArchive { .. } | R::Key { .. } | R::OtherSigner { .. } | R::Behind { .. } => {
+            ErrorKind::Misuse
+        }
         R::NoArchive { .. } | R::NoGeneration { .. } => ErrorKind::NotFound,
         R::Lost { .. } => ErrorKind::Busy,
         R::DiskFull { .. } | R::CacheFull { .. } => ErrorKind::NoSpace,

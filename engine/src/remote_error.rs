@@ -76,6 +76,30 @@ pub enum RemoteError {
         /// The name.
         archive: String,
     },
+    /// What was given as a key is none that can be used.
+    #[error("cannot use the key: {reason}")]
+    Key {
+        /// Why. Nothing of a secret key is repeated.
+        reason: String,
+    },
+    /// The key that the bucket was opened with did not sign this.
+    #[error("{object} is not to be trusted: {reason}")]
+    Untrusted {
+        /// The object.
+        object: String,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// The newest generation is signed, and this push is not, or by another key.
+    #[error("the newest generation of {bucket} is signed by key {signer}, this push {ours}")]
+    OtherSigner {
+        /// The URL.
+        bucket: String,
+        /// The id of the key that signed it.
+        signer: String,
+        /// How this push differs.
+        ours: String,
+    },
     /// The bucket has steps that the archive to be pushed does not have.
     #[error("{bucket} has blocks up to step {theirs}, this archive up to step {ours}")]
     Behind {
@@ -172,6 +196,17 @@ impl RemoteError {
                 "`icecore remote ls URL` lists what the bucket has; --archive chooses one; check the URL"
             }
             Self::OtherArchive { .. } => "choose another prefix, or another name with --archive",
+            Self::Key { .. } => {
+                "`minisign -G` makes a pair of keys: --sign takes the secret one, --pubkey the public one, as a file or as its second \
+                 line; ICECORE_SIGN_PASSWORD may have the password"
+            }
+            Self::Untrusted { .. } => {
+                "do not use it: somebody else wrote to the bucket, or the key is not that of its owner; --generation N takes an older \
+                 generation that is signed"
+            }
+            Self::OtherSigner { .. } => {
+                "repeat with --sign and the key that signed it; or, where the signer changes on purpose, with --allow-signer-change"
+            }
             Self::Behind { .. } => {
                 "push from the archive that is ahead; or, where blocks were unwound on purpose, repeat with --allow-rewind"
             }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use icecore::remote::{PullOptions, pull};
 use serde_json::json;
 
-use crate::bucket::{BucketArgs, ENVIRONMENT, Which, blocks, tell_requests};
+use crate::bucket::{ENVIRONMENT, TrustArgs, Which, blocks, tell_requests};
 use crate::exit::{Exit, Outcome};
 use crate::number::Blocks;
 use crate::print::{Out, bytes, count, plural};
@@ -35,6 +35,7 @@ is chosen then, and it moves on to the generation that is pulled. A pull without
 
 Examples:
   icecore pull s3://bucket/chain chain.ice
+  icecore pull s3://bucket/chain chain.ice --pubkey minisign.pub
   icecore pull file:///mnt/shared/chain chain.ice --generation 31
   icecore pull s3://bucket/chain part.ice --domain accounts --blocks ..20000000"))]
 pub(crate) struct Args {
@@ -49,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "A..B")]
     blocks: Option<Blocks>,
     #[command(flatten)]
-    bucket: BucketArgs,
+    bucket: TrustArgs,
     /// An older generation than the newest
     #[arg(long, value_name = "N")]
     generation: Option<u64>,

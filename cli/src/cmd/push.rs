@@ -9,6 +9,7 @@ use crate::bucket::{BucketArgs, ENVIRONMENT, blocks, tell_requests};
 use crate::exit::{Exit, Outcome};
 use crate::print::{Out, bytes, plural};
 use crate::progress::Bars;
+use crate::sign::SignArgs;
 
 /// Publish the segments of an archive in object storage, also beside a running writer.
 #[derive(clap::Args)]
@@ -17,11 +18,17 @@ What was emitted goes up; the newest steps and the window stay with the
 writer. What the bucket has does not go up again, and a push that was killed
 is taken up by the next. Of two pushers one wins; the other is told.
 
+With --sign what is published is signed, for readers that give the public key
+with --pubkey: whoever else can write to the bucket changes nothing for them.
+`minisign -G` makes a pair of keys. After a signed push an unsigned one, or one
+by another key, is refused.
+
 {ENVIRONMENT}
 
 Examples:
   icecore push chain.ice s3://bucket/chain
   icecore push chain.ice s3://bucket/chain --endpoint http://localhost:7070
+  icecore push chain.ice s3://bucket/chain --sign ~/.minisign/minisign.key
   icecore push chain.ice file:///mnt/shared/chain --dry-run"))]
 pub(crate) struct Args {
     /// The archive
@@ -30,6 +37,8 @@ pub(crate) struct Args {
     url: String,
     #[command(flatten)]
     bucket: BucketArgs,
+    #[command(flatten)]
+    sign: SignArgs,
     /// How many files go up at once
     #[arg(long, short, value_name = "N", default_value_t = 8)]
     jobs: usize,
@@ -47,6 +56,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Outcome {
     let bucket = args.bucket.open(&args.url)?;
     let options = PushOptions::new().jobs(args.jobs).dry_run(args.dry_run).allow_rewind(args.allow_rewind);
+    let options = args.sign.apply(options)?;
     let report = push(&args.dir, &bucket, &options, &Bars::new())?;
     tell_requests(&bucket);
     let mut out = Out::new();

@@ -6,7 +6,7 @@ use clap::Subcommand;
 use icecore::remote::{GcOptions, gc, list, verify};
 use serde_json::json;
 
-use crate::bucket::{BucketArgs, ENVIRONMENT, tell_requests};
+use crate::bucket::{BucketArgs, ENVIRONMENT, TrustArgs, signed_by, tell_requests};
 use crate::encoding::printable;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::print::{Out, bytes, count, plural, table};
@@ -21,7 +21,7 @@ const HOUR: u64 = 60 * 60;
 
 Examples:
   icecore remote ls s3://bucket/chain
-  icecore remote verify s3://bucket/chain
+  icecore remote verify s3://bucket/chain --pubkey minisign.pub
   icecore remote gc s3://bucket/chain --dry-run"))]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -54,7 +54,7 @@ struct Verify {
     /// The bucket
     url: String,
     #[command(flatten)]
-    bucket: BucketArgs,
+    bucket: TrustArgs,
     /// How many files are read at once
     #[arg(long, short, value_name = "N", default_value_t = 8)]
     jobs: usize,
@@ -104,6 +104,7 @@ fn ls(args: &Ls) -> Outcome {
                 "first": archive.range.map(|(first, _)| first),
                 "head": archive.range.map(|(_, head)| head),
                 "domains": archive.domains,
+                "signer": archive.signer,
                 "segments": archive.segments,
                 "bytes": archive.bytes,
                 "opening_bytes": archive.opening_bytes,
@@ -121,10 +122,12 @@ fn ls(args: &Ls) -> Outcome {
                 count(archive.segments),
                 bytes(archive.bytes),
                 bytes(archive.opening_bytes),
+                archive.signer.clone().unwrap_or("-".to_owned()),
                 archive.domains.join(","),
             ]
         });
-        let columns = ["ARCHIVE", ">GENERATION", ">BLOCKS", ">SEGMENTS", ">BYTES", ">OPENING", "DOMAINS"];
+        let columns =
+            ["ARCHIVE", ">GENERATION", ">BLOCKS", ">SEGMENTS", ">BYTES", ">OPENING", "SIGNER", "DOMAINS"];
         out.line(table(columns, rows))?;
     }
     out.flush()?;
@@ -140,6 +143,7 @@ fn check(args: &Verify) -> Outcome {
         out.json(&json!({
             "generation": report.generation,
             "generations": report.generations,
+            "signer": report.signer,
             "files": report.files,
             "bytes": report.bytes,
             "problems": report.problems,
@@ -149,11 +153,12 @@ fn check(args: &Verify) -> Outcome {
             out.line(format_args!("damage: {}", printable(problem)))?;
         }
         out.summary(format_args!(
-            "generation {}: {} sound ({}), a chain of {}",
+            "generation {}: {} sound ({}), a chain of {}, {}",
             report.generation,
             plural(report.files, "file"),
             bytes(report.bytes),
             plural(report.generations, "generation"),
+            signed_by(report.signer.as_deref()),
         ))?;
     }
     out.flush()?;

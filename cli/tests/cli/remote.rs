@@ -1,7 +1,7 @@
 //! The verbs of object storage, against a folder with the layout of a bucket. Servers that fail are the business of the tests of
 //! `icecore-tools`.
 
-use crate::driver::{Place, archive, forty_blocks, icecore, icecore_reading};
+use crate::driver::{Place, Run, archive, command, forty_blocks, icecore, icecore_reading};
 use crate::export::{FORMATS, files};
 use serde_json::json;
 
@@ -279,4 +279,55 @@ fn a_part_is_listed_checked_and_extended() {
     icecore(&["verify", &copy]).ok();
     icecore(&["merge", &copy]).ok();
     icecore(&["pull", &url, &copy]).fails(2, "exists and is not empty");
+}
+/// A pair of keys of minisign, the secret one also with the password `correct horse`, and a public key that is not theirs.
+const SECRET: &str = "untrusted comment: minisign encrypted secret key\n\
+        RWQAAEIyAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAALm8vScJ3Nz0Jx6++vAbTbVO8HWcJQav2dHdHZe\
+        rmjFtNHqyOAPNVtVapiNZ485Pv7c3GeCRwBzrJ6F4W+6ihztl0dXEfvVAuAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n";
+const LOCKED: &str = "untrusted comment: minisign encrypted secret key\n\
+        RWRTY0IyAAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8AgAAAAAAAAAAAAAEAAAAAMc4bwZb2vaNHV5hu/U4E9quy+qvB1M/v7SDlwm\
+        m1o9vwJTvj2dbQcTneFZwiBXeoe5fyRrpnOVAG/GvRNbmXAEVpO0OzZxMFKAuTjhH/uS8cJc71HNwQZ3bhbI1GQ8NFIAecBAXhsJg=\n";
+const PUBLIC: &str = "RWQuby9Jwnc3PVapiNZ485Pv7c3GeCRwBzrJ6F4W+6ihztl0dXEfvVAu";
+const STRANGER: &str = "RWTVqAsg9qkmsAADKojSuO1jWvb/fDhBEGSM12OWm0VLZh9l5v/YKVFf";
+
+#[test]
+fn what_is_signed_is_believed_and_nothing_else() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let url = format!("file://{}", place.text("bucket"));
+    let (secret, locked) = (place.file("one.key", SECRET), place.file("locked.key", LOCKED));
+    let public = place.file("one.pub", format!("untrusted comment: minisign public key\n{PUBLIC}\n"));
+    let copy = |name: &str, key: &str| icecore(&["pull", &url, &place.text(name), "--pubkey", key]);
+
+    icecore(&["push", &dir, &url]).ok();
+    copy("unsigned.ice", PUBLIC).fails(4, "is not to be trusted: it is not signed");
+    icecore(&["push", &dir, &url, "--sign", &secret]).ok();
+    copy("copy.ice", PUBLIC).ok();
+    assert_eq!(icecore(&["root", &place.text("copy.ice")]).ok().out.lines().count(), 1);
+    copy("same.ice", &public).ok();
+    copy("other.ice", STRANGER).fails(4, "it is signed by another key");
+    copy("none.ice", "no such file").fails(7, "cannot read no such file");
+    copy("none.ice", &secret).fails(2, "no public key of minisign");
+    for name in ["unsigned.ice", "other.ice", "none.ice"] {
+        assert!(!place.path(name).exists(), "{name}");
+    }
+    icecore(&["push", &dir, &url]).fails(2, "signed by key 3D3777C2492F6F2E, this push is not");
+    let checked = icecore(&["remote", "verify", &url, "--pubkey", PUBLIC, "--json"]).ok().json();
+    assert_eq!((&checked["signer"], &checked["generations"]), (&json!("3D3777C2492F6F2E"), &json!(2)));
+    icecore(&["remote", "verify", &url, "--pubkey", STRANGER]).fails(4, "another key");
+    assert!(icecore(&["remote", "verify", &url]).ok().out.contains("signed by key 3D3777C2492F6F2E"));
+    assert!(icecore(&["remote", "ls", &url]).ok().out.contains("3D3777C2492F6F2E"));
+
+    // A password comes from the environment, where there is no terminal; and is told nowhere.
+    let push = |password: Option<&str>| {
+        let mut command = command(&["push", &dir, &url, "--sign", &locked, "--verbose"]);
+        command.env_remove("ICECORE_SIGN_PASSWORD").envs(password.map(|it| ("ICECORE_SIGN_PASSWORD", it)));
+        let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Run { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+    };
+    assert!(push(Some("correct horse")).ok().out.contains("nothing new"));
+    let wrong = push(Some("wrong horse")).fails(2, "the password is wrong");
+    assert!(!wrong.err.contains("horse"), "{}", wrong.err);
+    icecore(&["push", &dir, &url, "--sign", &public]).fails(2, "no secret key of minisign");
 }

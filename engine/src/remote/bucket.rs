@@ -6,6 +6,7 @@ use crate::remote::connect::{BucketOptions, connect};
 use crate::remote::location::Location;
 use crate::remote::manifest::{self, NO_PARENT, RemoteManifest};
 use crate::remote::names::{self, Hash};
+use crate::remote::signature::PublicKey;
 use crate::remote::store::Store;
 use crate::remote_error::RemoteError;
 
@@ -53,6 +54,8 @@ const MARKER_TEXT: &[u8] = b"icecore bucket 1\n";
 pub struct Bucket {
     pub(crate) store: Store,
     pub(crate) archive: String,
+    /// Who must have signed a generation.
+    pub(crate) trust: Option<PublicKey>,
 }
 
 /// A generation that was read from the bucket.
@@ -91,7 +94,7 @@ impl Bucket {
         }
         let location = Location::parse(url)?;
         let store = Store::new(connect(&location, options)?)?;
-        Ok(Self { store, archive })
+        Ok(Self { store, archive, trust: options.public_key.clone() })
     }
 
     /// Requests made through this handle and its clones, and how many of them repeated another.
@@ -180,6 +183,11 @@ impl Bucket {
                 reason: "it does not follow the generation before it",
             });
         }
+        if let Some(key) = &self.trust {
+            let checked = manifest.check_signature(key, &self.archive);
+            let object = || self.store.shown(name);
+            checked.map_err(|reason| RemoteError::Untrusted { object: object(), reason })?;
+        }
         Ok(Published { manifest, hash: *blake3::hash(bytes).as_bytes() })
     }
 
@@ -209,17 +217,34 @@ impl Bucket {
     ///
     /// # Errors
     /// [`RemoteError::Lost`] where another one of that number is there.
-    pub(crate) fn publish(&self, manifest: &RemoteManifest) -> Result<(), RemoteError> {
+    pub(crate) fn publish(
+        &self,
+        manifest: &RemoteManifest,
+        signer: Option<&PublicKey>,
+    ) -> Result<(), RemoteError> {
         let (name, bytes) = (names::manifest(&self.archive, manifest.generation()), manifest.encode());
-        if !self.store.create(&name, bytes.clone())? {
-            let theirs = self.store.get(&name, manifest::LEN_MAX)?;
-            // Equal: our own request was answered twice, or another pusher had the same to say.
-            if theirs.as_ref() != Some(&bytes) {
+        if self.store.create(&name, bytes.clone())? {
+            return self.hint(bytes);
+        }
+        match self.store.get(&name, manifest::LEN_MAX)? {
+            // Our own request was answered twice, or another pusher had the same to say: with a signature of its own, where it is signed.
+            Some(theirs) if theirs == bytes || self.says_the_same(&theirs, manifest, signer) => {
+                self.hint(theirs)
+            }
+            _ => {
                 let (bucket, generation) = (self.store.url().to_owned(), manifest.generation());
-                return Err(RemoteError::Lost { bucket, generation });
+                Err(RemoteError::Lost { bucket, generation })
             }
         }
-        self.hint(bytes)
+    }
+
+    /// Whether the bytes of a generation are those of `ours` with another signature of the same key.
+    fn says_the_same(&self, theirs: &[u8], ours: &RemoteManifest, signer: Option<&PublicKey>) -> bool {
+        let theirs = RemoteManifest::decode(theirs, "");
+        theirs.is_ok_and(|theirs| {
+            theirs.signed_part() == ours.signed_part()
+                && signer.is_some_and(|key| theirs.check_signature(key, &self.archive).is_ok())
+        })
     }
 
     /// Has the hint name a generation, given by its bytes.

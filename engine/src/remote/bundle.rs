@@ -126,6 +126,7 @@ mod tests {
             &[(0, "magic"), (8, "format version"), (12, "reserved"), (HEAD_LEN, "files")],
             None,
         );
+        DOC.check_versions("### Versions", &[(VERSION, "the first")]);
         let rows = DOC.table("## A bundle: `b/<hash>`", "offset");
         let magic = MAGIC.map(|byte| format!("{byte:02X}")).join(" ");
         assert!(rows[0][4].starts_with(&format!("`{magic}`")));

@@ -18,6 +18,7 @@ use rustls::crypto::{CryptoProvider, ring};
 use crate::error::Error;
 use crate::remote::location::{Location, Scheme};
 use crate::remote::profile::Profile;
+use crate::remote::signature::PublicKey;
 use crate::remote::store::{Connection, PATIENCE, RETRIES, STALL};
 use crate::remote_error::RemoteError;
 
@@ -31,6 +32,7 @@ pub struct BucketOptions {
     pub(crate) endpoint: Option<String>,
     pub(crate) region: Option<String>,
     pub(crate) archive: Option<String>,
+    pub(crate) public_key: Option<PublicKey>,
     credentials: Option<(String, String, Option<String>)>,
 }
 
@@ -55,6 +57,13 @@ impl BucketOptions {
         Self { archive: Some(name.into()), ..self }
     }
 
+    /// Believes only what the owner of this key signed: a generation without that signature is an error, whoever asks for one. What
+    /// was signed names the hash of everything that it has, so whoever owns the bucket or carries it can keep a reader from reading, or
+    /// show an older generation to one that has seen none newer, but cannot change a byte.
+    pub fn public_key(self, key: PublicKey) -> Self {
+        Self { public_key: Some(key), ..self }
+    }
+
     /// Credentials instead of those of the environment: key, secret and, for temporary ones, token.
     pub fn credentials(
         self,
@@ -73,6 +82,7 @@ impl fmt::Debug for BucketOptions {
             .field("endpoint", &self.endpoint)
             .field("region", &self.region)
             .field("archive", &self.archive)
+            .field("public_key", &self.public_key)
             .finish_non_exhaustive()
     }
 }

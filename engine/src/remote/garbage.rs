@@ -28,6 +28,8 @@ pub struct RemoteArchive {
     pub segments: u64,
     /// Bytes of their files.
     pub bytes: u64,
+    /// The id of the key that signed it, as it says; [`BucketOptions::public_key`](crate::remote::BucketOptions::public_key) checks it.
+    pub signer: Option<String>,
     /// Bytes of what opening it reads: the manifest and the bundle.
     pub opening_bytes: u64,
 }
@@ -49,6 +51,7 @@ pub fn list(bucket: &Bucket) -> Result<Vec<RemoteArchive>, Error> {
             domains: manifest.archive.config.declared().iter().map(|domain| domain.name.clone()).collect(),
             segments: manifest.archive.segments.len() as u64,
             bytes: manifest.files().map(|file| file.len()).sum(),
+            signer: manifest.signer(),
             opening_bytes: manifest.encode().len() as u64 + manifest.bundle.len,
         });
     }
@@ -159,7 +162,8 @@ pub fn gc(bucket: &Bucket, options: &GcOptions) -> Result<GcReport, Error> {
 fn named_objects(bucket: &Bucket, keep: usize) -> Result<HashSet<String>, RemoteError> {
     let mut named = HashSet::new();
     for (archive, mut numbers) in generations(bucket)? {
-        let bucket = Bucket { archive, ..bucket.clone() };
+        // What a generation names stays, whoever signed it.
+        let bucket = Bucket { archive, trust: None, ..bucket.clone() };
         numbers.sort_unstable_by(|a, b| b.cmp(a));
         for number in numbers.into_iter().take(keep) {
             let object = || bucket.store.shown(&names::manifest(&bucket.archive, number));

@@ -11,11 +11,14 @@ use icecore_segments::frame::Kind;
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentRecord};
 use crate::remote::names::{Hash, object};
+use crate::remote::signature::{PublicKey, Signature, SigningKey};
 use crate::remote_error::RemoteError;
 
 pub(crate) const MAGIC: [u8; 8] = *b"\x8AICR\r\n\x1A\n";
-/// The format version that is written.
+/// The format version of generations that are not signed.
 pub(crate) const VERSION: u32 = 1;
+/// The format version of generations that are signed.
+pub(crate) const SIGNED_VERSION: u32 = 2;
 pub(crate) const HEAD_LEN: usize = 24;
 pub(crate) const SUM_LEN: usize = 8;
 
@@ -42,6 +45,8 @@ pub(crate) struct RemoteManifest {
     pub(crate) archive: Manifest,
     /// BLAKE3 of the footer page of each file, in the order of the segments, each `.kv`, `.bt`, `.kvei` and, where it has one, `.kvbi`.
     pub(crate) ids: Vec<Hash>,
+    /// Of [`RemoteManifest::signed_part`].
+    pub(crate) signature: Option<Signature>,
 }
 
 /// A file that a generation names.
@@ -85,8 +90,49 @@ impl RemoteManifest {
         })
     }
 
+    /// Signs it as a generation of an archive of that name.
+    ///
+    /// # Errors
+    /// [`RemoteError::Key`].
+    pub(crate) fn sign(&mut self, key: &SigningKey, archive: &str) -> Result<(), RemoteError> {
+        self.signature = Some(key.sign(&self.signed_part(), &self.signed_as(archive))?);
+        Ok(())
+    }
+
+    /// Whether a key signed it as a generation of an archive of that name.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn check_signature(&self, key: &PublicKey, archive: &str) -> Result<(), &'static str> {
+        let signature = self.signature.as_ref().ok_or("it is not signed")?;
+        signature.check(key, &self.signed_part(), &self.signed_as(archive))
+    }
+
+    /// The comment that is signed with it: else a signed archive could take the place of another one.
+    fn signed_as(&self, archive: &str) -> String {
+        format!("icecore generation {} of {archive}", self.generation())
+    }
+
+    /// The id of the key that it says it is signed by.
+    pub(crate) fn signer(&self) -> Option<String> {
+        self.signature.as_ref().map(Signature::key_id)
+    }
+
     /// Its bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
+        let Some(signature) = &self.signature else { return self.encode_as(VERSION) };
+        [&self.signed_part(), signature.as_bytes()].concat()
+    }
+
+    /// What is signed: all that is before the signature.
+    pub(crate) fn signed_part(&self) -> Vec<u8> {
+        let mut bytes = self.encode_as(SIGNED_VERSION);
+        // The lines of the signature begin after it: `tail -n 4` gets them.
+        bytes.push(b'\n');
+        bytes
+    }
+
+    fn encode_as(&self, version: u32) -> Vec<u8> {
         let mut body = Vec::new();
         body.extend_from_slice(&self.parent);
         body.extend_from_slice(&self.bundle.hash);
@@ -98,7 +144,7 @@ impl RemoteManifest {
         body.extend(self.ids.iter().flatten());
         let mut bytes = Vec::with_capacity(HEAD_LEN + body.len() + SUM_LEN);
         bytes.extend_from_slice(&MAGIC);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&version.to_le_bytes());
         bytes.extend_from_slice(&[0; 4]);
         bytes.extend_from_slice(&(body.len() as u64).to_le_bytes());
         bytes.extend_from_slice(&body);
@@ -115,15 +161,22 @@ impl RemoteManifest {
         if bytes.len() < HEAD_LEN + SUM_LEN || bytes[..8] != MAGIC {
             return Err(damaged("it is no manifest"));
         }
-        let sum_at = bytes.len() - SUM_LEN;
-        if u64_at(bytes, sum_at) != Some(crc64(&bytes[..sum_at])) {
+        let body_len = u64_at(bytes, 16).and_then(|len| usize::try_from(len).ok());
+        let sum_at = body_len.and_then(|len| len.checked_add(HEAD_LEN)).unwrap_or(usize::MAX);
+        if sum_at > bytes.len() - SUM_LEN || u64_at(bytes, sum_at) != Some(crc64(&bytes[..sum_at])) {
             return Err(damaged("its checksum does not hold"));
         }
-        let version = u32_at(bytes, 8).unwrap_or(0);
-        if version != VERSION {
-            let (found, supported) = (u64::from(version), u64::from(VERSION));
-            return Err(RemoteError::Unsupported { object: object.to_owned(), found, supported });
-        }
+        let signature = match (u32_at(bytes, 8).unwrap_or(0), &bytes[sum_at + SUM_LEN..]) {
+            (VERSION, []) => None,
+            (SIGNED_VERSION, [b'\n', text @ ..]) => {
+                Some(Signature::parse(text).ok_or_else(|| damaged("its signature is none"))?)
+            }
+            (VERSION | SIGNED_VERSION, _) => return Err(damaged("it has another length")),
+            (version, _) => {
+                let (found, supported) = (u64::from(version), u64::from(SIGNED_VERSION));
+                return Err(RemoteError::Unsupported { object: object.to_owned(), found, supported });
+            }
+        };
         let read = decode_body(&bytes[HEAD_LEN..sum_at]).ok_or_else(|| damaged("a field is wrong"))?;
         let Body { parent, bundle, archive, ids } = read;
         let archive = Manifest::decode(archive, Path::new(object)).map_err(|error| match error {
@@ -135,7 +188,7 @@ impl RemoteManifest {
         if !archive.is_whole() {
             return Err(damaged("the manifest in it is of a partial copy"));
         }
-        let manifest = Self { parent, bundle, archive, ids };
+        let manifest = Self { parent, bundle, archive, ids, signature };
         let files: usize = manifest.archive.segments.iter().map(|record| record.kinds().count()).sum();
         if manifest.ids.len() != files {
             return Err(damaged("it does not name each file once"));
@@ -183,6 +236,7 @@ mod tests {
     use crate::manifest::FileRecord;
     use crate::options::Options;
     use crate::remote::DOC;
+    use crate::remote::signature::tests::SECRET;
 
     fn sample(segments: u64) -> RemoteManifest {
         let config = Options::new().domain("kv").into_config().unwrap();
@@ -212,7 +266,8 @@ mod tests {
             ..Manifest::new(config)
         };
         let bundle = BundleRef { hash: [0xB0; 32], len: 300 };
-        RemoteManifest { parent: [0xAA; 32], bundle, archive, ids: vec![[0x1D; 32]; 3 * segments as usize] }
+        let ids = vec![[0x1D; 32]; 3 * segments as usize];
+        RemoteManifest { parent: [0xAA; 32], bundle, archive, ids, signature: None }
     }
 
     #[test]
@@ -220,7 +275,10 @@ mod tests {
         let manifest = sample(0);
         let bytes = manifest.encode();
         DOC.check_example("```hex manifest", &bytes);
-        DOC.check_versions("### Versions", &[(VERSION, "the first")]);
+        DOC.check_versions(
+            "### Versions of a generation",
+            &[(VERSION, "the first"), (SIGNED_VERSION, "a signature")],
+        );
         let fields: [(&str, &[u8]); 5] = [
             ("magic", &MAGIC),
             ("format version", &VERSION.to_le_bytes()),
@@ -235,6 +293,56 @@ mod tests {
             fields,
             ["parent", "bundle", "bundle length", "manifest length", "manifest", "files", "ids"]
         );
+    }
+
+    #[test]
+    fn the_signature_of_the_document_holds() {
+        let text = DOC.section("```text signature").split("```").next().unwrap().trim_start();
+        let section = DOC.section("### A signature");
+        let key = section.split('`').find_map(|text| text.parse().ok()).unwrap();
+        let signature = Some(Signature::parse(text.as_bytes()).unwrap());
+        let manifest = RemoteManifest { signature, ..sample(0) };
+        assert_eq!(manifest.check_signature(&key, "main"), Ok(()));
+        assert!(manifest.check_signature(&key, "other").is_err(), "it is that of another archive");
+        let bytes = manifest.encode();
+        assert_eq!(RemoteManifest::decode(&bytes, "m").unwrap(), manifest);
+        let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
+        assert_eq!(
+            lines[lines.len() - 4..].concat(),
+            text.as_bytes(),
+            "as the command in the document cuts it"
+        );
+        assert_eq!(lines[..lines.len() - 4].concat(), manifest.signed_part());
+    }
+
+    #[test]
+    fn no_byte_of_a_signed_generation_can_be_another() {
+        let signer = SigningKey::parse(SECRET, None).unwrap();
+        let mut manifest = sample(1);
+        manifest.sign(&signer, "main").unwrap();
+        let bytes = manifest.encode();
+        let is_taken = |bytes: &[u8]| {
+            let read = RemoteManifest::decode(bytes, "m");
+            read.is_ok_and(|read| read.check_signature(signer.public(), "main").is_ok())
+        };
+        assert!(is_taken(&bytes));
+        let sum_at = manifest.signed_part().len() - 1 - SUM_LEN;
+        for at in 0..bytes.len() {
+            assert!(!is_taken(&bytes[..at]), "cut at {at}");
+            for bit in 0..8 {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1 << bit;
+                assert!(!is_taken(&damaged), "bit {bit} of {at}");
+                let sum = crc64(&damaged[..sum_at]);
+                damaged[sum_at..sum_at + SUM_LEN].copy_from_slice(&sum.to_le_bytes());
+                assert!(damaged == bytes || !is_taken(&damaged), "bit {bit} of {at}, with its checksum");
+            }
+        }
+        // Without its signature it is another generation; and a signature of one is none of another.
+        let unsigned = RemoteManifest { signature: None, ..manifest.clone() };
+        assert!(!is_taken(&unsigned.encode()) && RemoteManifest::decode(&unsigned.encode(), "m").is_ok());
+        let archive = Manifest { generation: 10, ..manifest.archive.clone() };
+        assert!(!is_taken(&RemoteManifest { archive, ..manifest }.encode()));
     }
 
     #[test]
@@ -263,10 +371,10 @@ mod tests {
             }
         }
         let mut newer = bytes;
-        newer[8] = 2;
+        newer[8] = 3;
         let sum_at = newer.len() - SUM_LEN;
         let sum = crc64(&newer[..sum_at]);
         newer[sum_at..].copy_from_slice(&sum.to_le_bytes());
-        assert!(matches!(decode(&newer), Err(RemoteError::Unsupported { found: 2, supported: 1, .. })));
+        assert!(matches!(decode(&newer), Err(RemoteError::Unsupported { found: 3, supported: 2, .. })));
     }
 }

@@ -12,6 +12,7 @@
 //! | get a copy on disk, of all or of some domains and blocks | [`pull`], [`PullOptions`] |
 //! | read in place | [`Reader::open_remote`](crate::Reader::open_remote), [`RemoteOptions`] |
 //! | see what there is, check it, collect what nothing names | [`list`], [`verify`], [`gc`] |
+//! | sign what is pushed, and believe only that | [`PushOptions::sign`], [`BucketOptions::public_key`] |
 //!
 //! Every request is given up when nothing comes for two seconds and repeated a few times; errors come within 15 seconds and name
 //! the object ([`RemoteError`]). Requests run on threads of their own, so that a call may come from any thread.
@@ -38,6 +39,7 @@ pub(crate) mod push;
 mod room;
 mod runtime;
 mod selection;
+mod signature;
 mod storage;
 mod store;
 mod transfer;
@@ -51,6 +53,7 @@ pub use garbage::{GcOptions, GcReport, RemoteArchive, gc, list};
 pub use open::{RemoteOptions, default_cache};
 pub use pull::{Accessors, PullOptions, PullReport, pull};
 pub use push::{PushOptions, PushReport, push};
+pub use signature::{PublicKey, SigningKey};
 pub use verify::{BucketReport, verify};
 
 /// The document, for the tests that compare it with the code.

@@ -28,7 +28,7 @@ use crate::remote::transfer::{ContentCheck, read_from};
 use crate::remote_error::RemoteError;
 use crate::storage::directory::Directory;
 use crate::storage::os::OsStorage;
-use crate::storage::{DirLock, Storage, layout};
+use crate::storage::{DirLock, ReadFile, Storage, layout};
 use crate::wal::log::create_file;
 
 /// Bytes of an unfinished file that are read at once when a pull goes on.
@@ -182,7 +182,10 @@ pub(crate) fn pull_on(
     listener: &dyn ProgressListener,
 ) -> Result<PullReport, Error> {
     let mut place = Place::look(&**storage, path)?;
-    if place == Place::Finished {
+    if place == Place::Finished && bucket.trust.is_some() {
+        // With a key every file is compared again: it may have come without one.
+        place = Place::Unfinished;
+    } else if place == Place::Finished {
         // After a kill the manifest may be visible and not durable.
         storage.sync_dir(path)?;
         remove_marker(&**storage, path)?;
@@ -271,16 +274,13 @@ impl Bucket {
     /// # Errors
     /// [`RemoteError::NoArchive`], [`RemoteError::NoGeneration`]; damage.
     pub(crate) fn chosen(&self, generation: Option<u64>) -> Result<Published, RemoteError> {
-        let latest = self.require_latest()?.published;
-        let newest = latest.manifest.generation();
-        match generation {
-            None => Ok(latest),
-            Some(wanted) if wanted == newest => Ok(latest),
-            Some(wanted) => self.generation(wanted)?.ok_or_else(|| {
-                let bucket = self.store.url().to_owned();
-                RemoteError::NoGeneration { bucket, generation: wanted, newest }
-            }),
+        let Some(wanted) = generation else { return Ok(self.require_latest()?.published) };
+        if let Some(found) = self.generation(wanted)? {
+            return Ok(found);
         }
+        let newest = self.require_latest()?.published.manifest.generation();
+        let bucket = self.store.url().to_owned();
+        Err(RemoteError::NoGeneration { bucket, generation: wanted, newest })
     }
 }
 
@@ -346,13 +346,18 @@ impl Pull<'_> {
         options: &PullOptions,
     ) -> Result<u64, Error> {
         let (mut wanted, mut present) = (Vec::new(), 0);
-        for file in manifest.files().filter(|file| options.accessors.has(file.kind)) {
+        for file in manifest.files() {
             let record = &copy.segments[file.segment];
             if !record.is_held {
                 continue;
             }
             let name = record.file_name(&copy.config, file.kind);
-            if self.is_whole(&name, &file)? {
+            if !options.accessors.has(file.kind) {
+                // One that came without a key would be read.
+                if self.bucket.trust.is_some() && !self.is_whole(&name, &file)? {
+                    self.storage.remove(&self.path.join(name))?;
+                }
+            } else if self.is_whole(&name, &file)? {
                 present += 1;
             } else {
                 wanted.push((name, file));
@@ -367,7 +372,7 @@ impl Pull<'_> {
     }
 
     /// Whether an interrupted pull left the file. One that has its name was compared and synced before it got it; the footer says
-    /// that it is of this generation.
+    /// that it is of this generation. With a key it is compared again: that pull may have had none, and its manifest any hash.
     fn is_whole(&self, name: &str, file: &RemoteFile<'_>) -> Result<bool, Error> {
         let Some(found) = self.storage.open(&self.path.join(name))? else { return Ok(false) };
         let mut footer = [0; PAGE_SIZE];
@@ -375,7 +380,13 @@ impl Pull<'_> {
             return Ok(false);
         }
         let read = found.read_at(file.len().saturating_sub(PAGE_SIZE as u64), &mut footer)?;
-        Ok(read == PAGE_SIZE && *blake3::hash(&footer).as_bytes() == file.id)
+        let has_footer = read == PAGE_SIZE && *blake3::hash(&footer).as_bytes() == file.id;
+        if !has_footer || self.bucket.trust.is_none() {
+            return Ok(has_footer);
+        }
+        let mut check = ContentCheck::new(file.len());
+        read_left(&*found, file.len(), &mut check)?;
+        Ok(check.holds(file))
     }
 
     fn fetch(&self, name: &str, file: &RemoteFile<'_>) -> Result<(), Error> {
@@ -423,21 +434,27 @@ impl Pull<'_> {
             self.storage.remove(part)?;
             return Ok(0);
         }
-        let (mut buffer, mut at) = (vec![0; READ_LEN], 0);
-        while at < had {
-            let wanted = READ_LEN.min((had - at) as usize);
-            let read = found.read_at(at, &mut buffer[..wanted])?;
-            if read == 0 {
-                break;
-            }
-            check.update(&buffer[..read]);
-            at += read as u64;
-        }
+        let at = read_left(&*found, had, check)?;
         if at == 0 {
             self.storage.remove(part)?;
         }
         Ok(at)
     }
+}
+
+/// Reads the first `len` bytes of a file that an interrupted pull left, and returns how many it has of them.
+fn read_left(file: &dyn ReadFile, len: u64, check: &mut ContentCheck) -> Result<u64, Error> {
+    let (mut buffer, mut at) = (vec![0; READ_LEN], 0);
+    while at < len {
+        let wanted = READ_LEN.min((len - at) as usize);
+        let read = file.read_at(at, &mut buffer[..wanted])?;
+        if read == 0 {
+            break;
+        }
+        check.update(&buffer[..read]);
+        at += read as u64;
+    }
+    Ok(at)
 }
 
 /// Makes an archive of the files: an empty log, then the manifest.

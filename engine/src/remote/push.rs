@@ -21,6 +21,7 @@ use crate::remote::jobs::{JOBS, for_each};
 use crate::remote::local::{LocalArchive, LocalFile, emitted_part};
 use crate::remote::manifest::{BundleRef, NO_PARENT, RemoteManifest};
 use crate::remote::names::{self, Hash};
+use crate::remote::signature::SigningKey;
 use crate::remote::store::{Store, Upload};
 use crate::remote_error::RemoteError;
 use crate::storage::Storage;
@@ -48,11 +49,13 @@ pub struct PushOptions {
     jobs: usize,
     dry_run: bool,
     allow_rewind: bool,
+    sign: Option<SigningKey>,
+    allow_signer_change: bool,
 }
 
 impl Default for PushOptions {
     fn default() -> Self {
-        Self { jobs: JOBS, dry_run: false, allow_rewind: false }
+        Self { jobs: JOBS, dry_run: false, allow_rewind: false, sign: None, allow_signer_change: false }
     }
 }
 
@@ -75,6 +78,30 @@ impl PushOptions {
     /// Publish also where the bucket has newer steps: after blocks were unwound that had been pushed.
     pub fn allow_rewind(self, allow_rewind: bool) -> Self {
         Self { allow_rewind, ..self }
+    }
+
+    /// Signs what is published, for readers that were given the public key
+    /// ([`BucketOptions::public_key`](crate::remote::BucketOptions::public_key)). Once a generation is signed, a push that is not, or by another
+    /// key, is refused.
+    pub fn sign(self, key: SigningKey) -> Self {
+        Self { sign: Some(key), ..self }
+    }
+
+    /// Publish also where another key signed the newest generation, or where it is signed and this push is not. Readers that have the
+    /// public key of before then get an error.
+    pub fn allow_signer_change(self, allow: bool) -> Self {
+        Self { allow_signer_change: allow, ..self }
+    }
+
+    /// Whether a generation is signed as one of this push is.
+    fn would_sign(&self, theirs: &RemoteManifest, archive: &str) -> Result<(), String> {
+        match (&self.sign, &theirs.signature) {
+            (None, None) => Ok(()),
+            (None, Some(_)) => Err("is not".to_owned()),
+            (Some(key), _) => theirs
+                .check_signature(key.public(), archive)
+                .map_err(|reason| format!("by key {} ({reason})", key.public().id())),
+        }
     }
 }
 
@@ -130,13 +157,13 @@ pub(crate) fn push_from(
     };
     let latest = bucket.latest()?;
     if let Some(latest) = &latest {
-        check_succession(bucket, &latest.published.manifest.archive, &emitted, options)?;
+        check_succession(bucket, &latest.published.manifest, &emitted, options)?;
         if let Some(report) = nothing_new(bucket, latest, emitted, options)? {
             return Ok(report);
         }
     }
     let Some(local) = LocalArchive::load(storage, path)? else { return Ok(PushReport::default()) };
-    let plan = Plan::new(&local, latest.as_ref())?;
+    let mut plan = Plan::new(&local, latest.as_ref())?;
     let report = plan.report();
     if options.dry_run {
         return Ok(report);
@@ -144,8 +171,11 @@ pub(crate) fn push_from(
     if latest.is_none() {
         bucket.check_conditions()?;
     }
+    if let Some(key) = &options.sign {
+        plan.manifest.sign(key, &bucket.archive)?;
+    }
     let is_present = plan.send(&bucket.store, options.jobs, listener)?;
-    bucket.publish(&plan.manifest)?;
+    bucket.publish(&plan.manifest, options.sign.as_ref().map(SigningKey::public))?;
     Ok(PushReport {
         generation: Some(plan.manifest.generation()),
         is_new: true,
@@ -157,14 +187,19 @@ pub(crate) fn push_from(
     })
 }
 
-/// Refuses to replace another archive, or a newer state of this one.
+/// Refuses to replace another archive, a newer state of this one, or what somebody else signed.
 fn check_succession(
     bucket: &Bucket,
-    theirs: &Manifest,
+    theirs: &RemoteManifest,
     ours: &Manifest,
     options: &PushOptions,
 ) -> Result<(), RemoteError> {
     let url = || bucket.store.url().to_owned();
+    if let (Some(signer), false) = (theirs.signer(), options.allow_signer_change) {
+        let same = options.would_sign(theirs, &bucket.archive);
+        same.map_err(|ours| RemoteError::OtherSigner { bucket: url(), signer, ours })?;
+    }
+    let theirs = &theirs.archive;
     if theirs.config.id != ours.config.id {
         return Err(RemoteError::OtherArchive { bucket: url(), archive: bucket.archive.clone() });
     }
@@ -184,7 +219,7 @@ fn nothing_new(
 ) -> Result<Option<PushReport>, RemoteError> {
     let theirs = &latest.published.manifest;
     let emitted = Manifest { generation: theirs.generation(), ..emitted };
-    if theirs.archive != emitted {
+    if theirs.archive != emitted || options.would_sign(theirs, &bucket.archive).is_err() {
         return Ok(None);
     }
     if !latest.is_hinted && !options.dry_run {
@@ -229,6 +264,7 @@ impl Plan {
                 ..local.manifest.clone()
             },
             ids: all.iter().map(|file| file.id).collect(),
+            signature: None,
         };
         let mut present = (0, 0);
         let mut is_new = |file: &LocalFile| {

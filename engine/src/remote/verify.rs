@@ -24,12 +24,15 @@ pub struct BucketReport {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// The id of the key that signed the newest, as it says: checked where the bucket was opened with
+    /// [`BucketOptions::public_key`](crate::remote::BucketOptions::public_key).
+    pub signer: Option<String>,
     /// What is wrong, a line for each object. Empty: nothing is.
     pub problems: Vec<String>,
 }
 
 /// Reads every object that the newest generation names, compares it with its hashes, and follows the chain of generations back to
-/// the first.
+/// the first. Those before the newest are known by their hashes, whoever signed them.
 ///
 /// # Errors
 /// [`Error::Remote`] where the store fails or refuses. Damage is no error but an entry of [`BucketReport::problems`].
@@ -62,7 +65,8 @@ pub fn verify(bucket: &Bucket, jobs: usize, listener: &dyn ProgressListener) -> 
     let mut problems = problems.into_inner();
     problems.sort();
     let (files, bytes) = (files.into_inner(), bytes.into_inner());
-    Ok(BucketReport { generation: manifest.generation(), generations, files, bytes, problems })
+    let (generation, signer) = (manifest.generation(), manifest.signer());
+    Ok(BucketReport { generation, generations, files, bytes, signer, problems })
 }
 
 fn is_damage(error: &Error) -> bool {
@@ -93,6 +97,7 @@ fn check_chain(
     mut parent: [u8; 32],
     seen: &mut u64,
 ) -> Result<(), RemoteError> {
+    let bucket = Bucket { trust: None, ..bucket.clone() };
     while generation > 1 {
         generation -= 1;
         let object = || bucket.store.shown(&crate::remote::names::manifest(&bucket.archive, generation));

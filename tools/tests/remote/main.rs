@@ -9,6 +9,7 @@ mod gateway;
 mod in_place;
 mod partial;
 mod planned;
+mod signed;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

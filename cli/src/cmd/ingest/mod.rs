@@ -150,7 +150,7 @@ impl FromStr for Sync {
 pub(crate) fn run(args: Args) -> Outcome {
     check(&args)?;
     #[cfg(feature = "s3")]
-    let bucket = args.push_to.bucket()?;
+    let target = args.push_to.target()?;
     let present = open_present(&args)?;
     let domains =
         present.as_ref().map_or_else(|| declared(&args), |archive| archive.reader().domains().to_vec());
@@ -173,7 +173,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     archive.set_progress_listener(Arc::new(Bars::new()));
     tell_repairs(&archive);
     #[cfg(feature = "s3")]
-    let push = bucket.map(|bucket| PushTo::start(&archive, bucket));
+    let push = target.map(|target| PushTo::start(&archive, target));
     let names: Vec<String> = match args.format {
         FormatName::Jsonl => archive.reader().domains().iter().map(|domain| domain.name.clone()).collect(),
         FormatName::EthChanges | FormatName::GethDiff => ETHEREUM_DOMAINS.map(str::to_owned).to_vec(),
