@@ -95,7 +95,7 @@ pub(crate) fn blocks(range: Option<(u64, u64)>) -> String {
 #[command(next_help_heading = "Reading a bucket")]
 pub(crate) struct ReadArgs {
     #[command(flatten)]
-    bucket: BucketArgs,
+    bucket: TrustArgs,
     /// Where what was read is kept [default: icecore in the cache folder of the user]
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,

@@ -318,6 +318,12 @@ fn what_is_signed_is_believed_and_nothing_else() {
     assert!(icecore(&["remote", "verify", &url]).ok().out.contains("signed by key 3D3777C2492F6F2E"));
     assert!(icecore(&["remote", "ls", &url]).ok().out.contains("3D3777C2492F6F2E"));
 
+    // Read where it is, in the folder that a reader without a key filled.
+    let get = |key: &str| icecore(&["get", &url, "k", "--cache", &place.text("cache"), "--pubkey", key]);
+    let plain = icecore(&["get", &url, "k", "--cache", &place.text("cache")]).ok();
+    assert_eq!((get(PUBLIC).ok().out, get(&public).ok().out), (plain.out.clone(), plain.out));
+    get(STRANGER).fails(4, "it is signed by another key");
+
     // A password comes from the environment, where there is no terminal; and is told nowhere.
     let push = |password: Option<&str>| {
         let mut command = command(&["push", &dir, &url, "--sign", &locked, "--verbose"]);

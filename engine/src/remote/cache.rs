@@ -5,6 +5,9 @@
 //! not sound is asked for again. Hence nothing says which pages are here but the file itself, and nothing is synced. Processes may
 //! share a folder: they write the same bytes to the same places. No place is touched through the mapping before it was written, so the
 //! folder may be in memory, where touching a hole would take a page and end the process if there is none.
+//!
+//! For a reader that believes only a key page checksums are no proof: whoever has the bucket makes them right. It compares whole blocks
+//! with their hashes before any byte of them is kept, and has files of its own in the folder.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,11 +16,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use icecore_segments::checksum::{PAGE_SIZE, Salt, crc64, is_sealed};
 use parking_lot::Mutex;
+use tokio::sync::OnceCell;
 
 use crate::error::{Error, ErrorKind, one_line};
-use crate::remote::room::{Room, Share};
+use crate::remote::blocks::{self, BLOCK, BlockHashes};
+use crate::remote::names::{self, Hash};
+use crate::remote::room::{self, Room, Share};
 use crate::remote::runtime::Pending;
-use crate::remote::store::Store;
+use crate::remote::store::{Landed, Store};
 use crate::remote_error::RemoteError;
 use crate::storage::Mapping;
 use crate::storage::map::Origin;
@@ -156,6 +162,7 @@ pub(crate) struct CachedFile {
     len: u64,
     /// What pages of this file are sealed with.
     salt: Salt,
+    proof: Option<Arc<Proof>>,
     here: PageSet,
     /// By the piece that they bring.
     flights: Mutex<HashMap<u64, Arc<Flight>>>,
@@ -173,6 +180,63 @@ pub(crate) struct Object {
     pub(crate) name: String,
     pub(crate) len: u64,
     pub(crate) salt: Salt,
+    /// What its bytes are compared with before they are kept, for who believes only a key. Page checksums are made right by anybody.
+    pub(crate) proof: Option<Arc<Proof>>,
+}
+
+/// What the bytes of an object must be.
+pub(crate) struct Proof {
+    /// The hash of its footer page.
+    id: Hash,
+    /// The hash of all before it.
+    content: Hash,
+    content_len: u64,
+    /// Of its blocks, once they are here.
+    hashes: OnceCell<Arc<BlockHashes>>,
+}
+
+impl Proof {
+    /// For an object with this id and this content.
+    pub(crate) fn new(id: Hash, content: Hash, content_len: u64) -> Arc<Self> {
+        Arc::new(Self { id, content, content_len, hashes: OnceCell::new() })
+    }
+
+    /// The hashes of the blocks: those in the cache, or else those of the bucket.
+    async fn hashes(&self, cache: &Cache) -> Result<Arc<BlockHashes>, RemoteError> {
+        let hashes = self.hashes.get_or_try_init(|| async { self.load(cache).await.map(Arc::new) });
+        hashes.await.cloned()
+    }
+
+    async fn load(&self, cache: &Cache) -> Result<BlockHashes, RemoteError> {
+        let read = |bytes: &[u8]| BlockHashes::read(bytes, self.content_len, self.content);
+        let len = 32 * blocks::count(self.content_len);
+        if let Some(hashes) = read(&[]).filter(|_| len == 0) {
+            return Ok(hashes);
+        }
+        let name = room::hashes_name(&self.id);
+        let kept = SparseFile::open(&cache.room.path_of(&name), len).and_then(|file| {
+            let room = cache.room.share(&name, file.id, file.allocated()?);
+            let mut bytes = vec![0; len as usize];
+            file.read_at(0, &mut bytes)?;
+            Ok((file, room, bytes))
+        });
+        let (file, room, bytes) = kept.map_err(|error| cache.failure(error))?;
+        if let Some(hashes) = read(&bytes) {
+            return Ok(hashes);
+        }
+        let object = names::hashes(&self.id);
+        for _ in 0..TRIES {
+            let bytes = cache.store.part(&object, 0..len).await?;
+            cache.bytes.fetch_add(len, Ordering::Relaxed);
+            if let Some(hashes) = read(&bytes) {
+                let written = room.take(len).and_then(|()| file.write_at(0, &bytes));
+                written.map_err(|error| cache.failure(error))?;
+                return Ok(hashes);
+            }
+        }
+        let reason = "they are not the hashes of its file";
+        Err(RemoteError::Damaged { object: cache.store.shown(&object), reason })
+    }
 }
 
 impl CachedFile {
@@ -191,9 +255,10 @@ impl CachedFile {
         known: &[(u64, &[u8])],
         take: fn(&Share, u64) -> Result<(), Error>,
     ) -> Result<Self, Error> {
-        let Object { name, len, salt } = object;
-        let file = SparseFile::open(&cache.room.path_of(&name), len)?;
-        let room = cache.room.share(&name, file.id, file.allocated()?);
+        let Object { name, len, salt, proof } = object;
+        let file_name = room::file_name(&name, proof.is_some());
+        let file = SparseFile::open(&cache.room.path_of(&file_name), len)?;
+        let room = cache.room.share(&file_name, file.id, file.allocated()?);
         let here = PageSet::new(len / PAGE);
         for filled in file.filled()? {
             (filled.start.div_ceil(PAGE)..filled.end / PAGE).for_each(|page| here.insert(page));
@@ -213,6 +278,7 @@ impl CachedFile {
             object: name,
             len,
             salt,
+            proof,
             here,
             flights: Mutex::default(),
             next: AtomicU64::new(u64::MAX),
@@ -231,7 +297,8 @@ impl CachedFile {
             known.push((range.start, bytes));
         }
         let known: Vec<(u64, &[u8])> = known.iter().map(|(offset, bytes)| (*offset, &bytes[..])).collect();
-        let object = Object { name: self.object.clone(), len: self.len, salt: self.salt };
+        let (name, proof) = (self.object.clone(), self.proof.clone());
+        let object = Object { name, len: self.len, salt: self.salt, proof };
         // The file that was given up is still there, and its room soon is not taken any more.
         Self::open_taking(&self.cache, object, &known, Share::take_in_advance)
     }
@@ -254,9 +321,31 @@ impl CachedFile {
         (range.start / PAGE..range.end.div_ceil(PAGE)).all(|page| self.here.has(page))
     }
 
-    /// Keeps those pages that came whole.
-    fn keep(&self, from: u64, bytes: &[u8]) -> Result<(), RemoteError> {
+    /// The hashes of the blocks, where bytes are compared with them.
+    async fn hashes(self: Arc<Self>) -> Result<Option<Arc<BlockHashes>>, RemoteError> {
+        match &self.proof {
+            Some(proof) => proof.hashes(&self.cache).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Keeps what came and is what it must be.
+    fn keep(&self, from: u64, bytes: &[u8], hashes: Option<&BlockHashes>) -> Result<(), RemoteError> {
         self.cache.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let (Some(hashes), Some(proof)) = (hashes, &self.proof) else {
+            return self.keep_sealed(from, bytes);
+        };
+        hashes.right(from, bytes).try_for_each(|(at, block)| self.keep_sealed(at, block))?;
+        let footer_at = proof.content_len.checked_sub(from).map(|at| at as usize);
+        let footer = footer_at.and_then(|at| bytes.get(at..)).filter(|footer| !footer.is_empty());
+        match footer.filter(|footer| *blake3::hash(footer).as_bytes() == proof.id) {
+            Some(footer) => self.keep_sealed(proof.content_len, footer),
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps those pages that came whole.
+    fn keep_sealed(&self, from: u64, bytes: &[u8]) -> Result<(), RemoteError> {
         let first = from / PAGE;
         let pages = bytes.chunks_exact(PAGE_SIZE).enumerate();
         let sound: Vec<bool> = pages.map(|(i, page)| is_sealed(page, first + i as u64, self.salt)).collect();
@@ -292,14 +381,15 @@ impl Handle {
         let (file, fetch) = (Arc::clone(&self.0), self.0.cache.fetch);
         let range = pieces.start * fetch..(pieces.end * fetch).min(file.len);
         let (from, brought) = (range.start, pieces.clone());
-        let land = move |answer: Result<Vec<u8>, RemoteError>| {
-            let kept = answer.and_then(|bytes| file.keep(from, &bytes));
+        let beside = Arc::clone(&file).hashes();
+        let land = move |answer: Result<Landed<Option<Arc<BlockHashes>>>, RemoteError>| {
+            let kept = answer.and_then(|(bytes, hashes)| file.keep(from, &bytes, hashes.as_deref()));
             let mut flights = file.flights.lock();
             brought.for_each(|piece| drop(flights.remove(&piece)));
             kept
         };
         let cache = &self.0.cache;
-        let pending = cache.store.begin_landing(&self.0.object, range, land);
+        let pending = cache.store.begin_landing(&self.0.object, range, beside, land);
         let began = cache.waits.load(Ordering::Relaxed);
         let flight = Arc::new(Flight { began, answer: Mutex::new(Answer::Awaited(pending)) });
         pieces.for_each(|piece| drop(flights.insert(piece, Arc::clone(&flight))));
@@ -396,13 +486,25 @@ impl Origin for Handle {
         if is_read && crc64(&found) == checksum {
             return Ok(());
         }
+        // With a key whole blocks: less cannot be compared with their hashes.
+        let mut wanted = range.clone();
+        if file.proof.is_some() {
+            wanted.start -= range.start % BLOCK;
+            let end = range.end.checked_next_multiple_of(BLOCK).unwrap_or(range.end);
+            wanted.end = end.min(file.len).max(range.end);
+        }
         for _ in 0..TRIES {
             let began = file.cache.waits.load(Ordering::Relaxed);
-            let bytes = file.cache.store.begin_get(&file.object, range.clone()).wait()?;
+            let hashes = file.cache.store.run(Arc::clone(file).hashes());
+            let bytes = file.cache.store.begin_get(&file.object, wanted.clone()).wait()?;
+            let hashes = hashes.wait()??;
             file.cache.waits.store(began + 1, Ordering::Relaxed);
             file.cache.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-            if crc64(&bytes) == checksum {
-                return file.write(range.start, &bytes);
+            let value = &bytes[(range.start - wanted.start) as usize..][..found.len()];
+            let blocks = (range.end - wanted.start).div_ceil(BLOCK) as usize;
+            let is_right = |hashes: Arc<BlockHashes>| hashes.right(wanted.start, &bytes).count() == blocks;
+            if hashes.is_none_or(is_right) && crc64(value) == checksum {
+                return file.write(range.start, value);
             }
         }
         let object = file.cache.store.shown(&file.object);

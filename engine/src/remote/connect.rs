@@ -60,6 +60,9 @@ impl BucketOptions {
     /// Believes only what the owner of this key signed: a generation without that signature is an error, whoever asks for one. What
     /// was signed names the hash of everything that it has, so whoever owns the bucket or carries it can keep a reader from reading, or
     /// show an older generation to one that has seen none newer, but cannot change a byte.
+    ///
+    /// A copy costs no request more. Reading in place costs one for each file of more than 64 KiB, beside the first one for its bytes: for the
+    /// hashes of its blocks, which stay in the cache.
     pub fn public_key(self, key: PublicKey) -> Self {
         Self { public_key: Some(key), ..self }
     }

@@ -7,6 +7,7 @@ use icecore_segments::step::BlockNumber;
 
 use crate::error::Error;
 use crate::remote::bucket::Bucket;
+use crate::remote::manifest::RemoteFile;
 use crate::remote::names;
 use crate::remote::push::{REUSE_AGE, range_of};
 use crate::remote::store::Listed;
@@ -136,6 +137,7 @@ pub fn gc(bucket: &Bucket, options: &GcOptions) -> Result<GcReport, Error> {
     }
     // First what there is, then what is named: what comes up meanwhile is not looked at.
     let mut objects = bucket.store.list(names::OBJECTS)?;
+    objects.extend(bucket.store.list(names::HASHES)?);
     objects.extend(bucket.store.list(names::BUNDLES)?);
     let named = named_objects(bucket, options.keep)?;
     let (mut report, mut garbage) = (GcReport::default(), Vec::new());
@@ -170,6 +172,10 @@ fn named_objects(bucket: &Bucket, keep: usize) -> Result<HashSet<String>, Remote
             // What cannot be read may name anything, so nothing may go.
             let kept = bucket.generation(number)?.ok_or_else(|| RemoteError::Gone { object: object() })?;
             named.extend(kept.manifest.files().map(|file| file.object()));
+            if kept.manifest.signature.is_some() {
+                let hashed = kept.manifest.files().filter(RemoteFile::has_hashes);
+                named.extend(hashed.map(|file| names::hashes(&file.id)));
+            }
             named.insert(names::bundle(&kept.manifest.bundle.hash));
         }
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use icecore_segments::checksum::{Checksum, ContentHasher, PAGE_SIZE};
+use icecore_segments::checksum::{Checksum, PAGE_SIZE};
 use icecore_segments::error::{Corruption, Part, Reason};
 use icecore_segments::frame::Kind;
 use icecore_segments::step::Step;
@@ -11,6 +11,7 @@ use icecore_segments::step::Step;
 use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::options::Config;
+use crate::remote::blocks::{BlockHasher, BlockHashes};
 use crate::remote::bundle::Ends;
 use crate::remote::names::Hash;
 use crate::segment::live::LiveSegment;
@@ -123,7 +124,12 @@ impl LocalFile {
         self.bytes.as_ref().len()
     }
 
-    /// Hands the bytes over in parts of `part` bytes.
+    /// Bytes before the footer.
+    pub(crate) fn content_len(&self) -> usize {
+        self.len() - PAGE_SIZE
+    }
+
+    /// Hands the bytes over in parts of `part` bytes, and returns the hashes of their blocks.
     ///
     /// # Errors
     /// [`Error::File`] after the last part where they are not those that the manifest names: then nothing of them may be kept.
@@ -131,10 +137,10 @@ impl LocalFile {
         &self,
         part: usize,
         mut take: impl FnMut(&[u8]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    ) -> Result<BlockHashes, Error> {
         let bytes = self.bytes.as_ref();
-        let mut hasher = ContentHasher::default();
-        let content_end = bytes.len() - PAGE_SIZE;
+        let mut hasher = BlockHasher::default();
+        let content_end = self.content_len();
         for (number, some) in bytes.chunks(part).enumerate() {
             let at = number * part;
             // The next part is read by the system while this one goes.
@@ -143,8 +149,9 @@ impl LocalFile {
             hasher.update(&some[..end]);
             take(some)?;
         }
-        if hasher.finish() == self.content {
-            return Ok(());
+        let hashes = hasher.finish();
+        if Checksum(hashes.root()) == self.content {
+            return Ok(hashes);
         }
         let source = Corruption { part: Part::File, offset: 0, reason: Reason::Checksum }.into();
         Err(Error::File { path: self.name.clone().into(), source })

@@ -5,11 +5,12 @@
 use std::path::Path;
 
 use icecore_segments::bytes::{array32_at, put_varint, take_varint, u32_at, u64_at};
-use icecore_segments::checksum::crc64;
+use icecore_segments::checksum::{PAGE_SIZE, crc64};
 use icecore_segments::frame::Kind;
 
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentRecord};
+use crate::remote::blocks;
 use crate::remote::names::{Hash, object};
 use crate::remote::signature::{PublicKey, Signature, SigningKey};
 use crate::remote_error::RemoteError;
@@ -68,6 +69,21 @@ impl RemoteFile<'_> {
     /// Its length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.record.file(self.kind).summary.len
+    }
+
+    /// Bytes before its footer.
+    pub(crate) fn content_len(&self) -> u64 {
+        self.len().saturating_sub(PAGE_SIZE as u64)
+    }
+
+    /// What they hash to.
+    pub(crate) fn content(&self) -> Hash {
+        self.record.file(self.kind).summary.content.0
+    }
+
+    /// Whether the hashes of its blocks are an object of their own, where its generation is signed.
+    pub(crate) fn has_hashes(&self) -> bool {
+        blocks::count(self.content_len()) > 0
     }
 }
 

@@ -19,6 +19,7 @@
 //!
 #![doc = include_str!("FORMAT.md")]
 
+mod blocks;
 mod bucket;
 mod bundle;
 mod cache;

@@ -3,6 +3,7 @@
 //! ```text
 //! ICECORE                         marks the prefix as ours, created once
 //! o/ab/<id>.kv|bt|kvei|kvbi            a file of a segment; `ab` are the first two digits of the id
+//! h/ab/<id>                       the hashes of the blocks of a file, of a signed generation
 //! b/<hash>                        what opening reads of all files of a generation
 //! m/<archive>/<generation>        a generation, created once; 16 hexadecimal digits
 //! HEAD/<archive>                  a copy of the newest generation, as a hint
@@ -15,6 +16,9 @@ pub(crate) const MARKER: &str = "ICECORE";
 
 /// Where files of segments are.
 pub(crate) const OBJECTS: &str = "o";
+
+/// Where hashes of blocks are.
+pub(crate) const HASHES: &str = "h";
 
 /// Where bundles are.
 pub(crate) const BUNDLES: &str = "b";
@@ -37,6 +41,12 @@ pub(crate) fn hex(hash: &Hash) -> String {
 pub(crate) fn object(id: &Hash, kind: Kind) -> String {
     let digits = hex(id);
     format!("{OBJECTS}/{}/{digits}.{kind}", &digits[..2])
+}
+
+/// The hashes of the blocks of a file.
+pub(crate) fn hashes(id: &Hash) -> String {
+    let digits = hex(id);
+    format!("{HASHES}/{}/{digits}", &digits[..2])
 }
 
 /// A bundle.
@@ -66,12 +76,13 @@ pub(crate) fn head(archive: &str) -> String {
     format!("HEAD/{archive}")
 }
 
-/// Whether a name is one that [`object`] or [`bundle`] makes: what a collection of garbage may remove.
+/// Whether a name is one that [`object`], [`hashes`] or [`bundle`] makes: what a collection of garbage may remove.
 pub(crate) fn is_content(name: &str) -> bool {
     let is_hash = |digits: &str| blake3::Hash::from_hex(digits).is_ok_and(|hash| *hash.to_hex() == *digits);
     let parts: Vec<&str> = name.split('/').collect();
     match parts[..] {
         [BUNDLES, digits] => is_hash(digits),
+        [HASHES, first, digits] => is_hash(digits) && digits.starts_with(first) && first.len() == 2,
         [OBJECTS, first, file] => file.split_once('.').is_some_and(|(digits, extension)| {
             is_hash(digits)
                 && digits.starts_with(first)
@@ -103,6 +114,7 @@ mod tests {
             short(object(&id, Kind::PivotIndex)),
             short(object(&id, Kind::ExistenceFilter)),
             short(object(&id, Kind::BlockIndex)),
+            short(hashes(&id)),
             bundle(&id).replace(&hex(&id), "<hash>"),
             manifest("main", 31),
             head("main"),
@@ -122,7 +134,7 @@ mod tests {
     #[test]
     fn names_are_known_again_and_no_others() {
         let id = [0x1F; 32];
-        for name in [object(&id, Kind::PivotIndex), bundle(&id)] {
+        for name in [object(&id, Kind::PivotIndex), hashes(&id), bundle(&id)] {
             assert!(is_content(&name), "{name}");
             assert!(!is_content(&name.to_uppercase()) && !is_content(&name[1..]), "{name}");
         }

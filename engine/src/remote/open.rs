@@ -17,6 +17,7 @@ use crate::read::pinned::Pinned;
 use crate::read::read_state::ReadState;
 use crate::read::renewal::{self, Renewable, Renewal};
 use crate::read::shared::Shared;
+use crate::remote::blocks::BLOCK;
 use crate::remote::bucket::{Bucket, Published};
 use crate::remote::cache::{Cache, RemoteCost};
 use crate::remote::manifest::RemoteManifest;
@@ -64,7 +65,8 @@ impl RemoteOptions {
     }
 
     /// What is asked for where one page is needed: an aligned piece of so many bytes, a power of two from 4 KiB to 4 MiB; 64 KiB unless
-    /// it is set. Less where each byte is paid for.
+    /// it is set. Less where each byte is paid for; not less than 64 KiB where the bucket was opened with a key
+    /// ([`BucketOptions::public_key`](crate::remote::BucketOptions::public_key)), which is what can be checked by itself.
     pub fn fetch(self, bytes: u64) -> Self {
         Self { fetch: bytes, ..self }
     }
@@ -164,17 +166,14 @@ impl OpenBucket {
 /// [`Error::Remote`]; [`Error::Io`] of the cache; [`Error::Options`].
 pub(crate) fn open(bucket: &Bucket, options: &RemoteOptions) -> Result<(Arc<Shared>, OpenBucket), Error> {
     options.check()?;
-    if bucket.trust.is_some() {
-        let reason =
-            "reading in place does not check every byte yet: pull with the key, and read the copy".to_owned();
-        return Err(Error::Options { field: "public_key", reason });
-    }
     let room = Room::open(&options.cache, options.cache_size)?;
     let published = bucket.chosen(options.generation)?;
     let manifest = &published.manifest;
     let ends = bucket.bundle(manifest)?;
-    let cache = Arc::new(Cache::new(bucket.store.clone(), room, options.fetch));
-    let storage = Arc::new(BucketStorage::new(manifest, ends, &cache));
+    let is_proven = bucket.trust.is_some();
+    let fetch = if is_proven { options.fetch.max(BLOCK) } else { options.fetch };
+    let cache = Arc::new(Cache::new(bucket.store.clone(), room, fetch));
+    let storage = Arc::new(BucketStorage::new(manifest, ends, &cache, is_proven));
     let as_storage: Arc<dyn Storage> = Arc::<BucketStorage>::clone(&storage);
     let directory = Directory::new(&as_storage, Path::new(bucket.store.url()), &manifest.archive.config);
     let state = read_state(&directory, manifest, None)?;

@@ -15,6 +15,7 @@ use icecore_segments::step::BlockNumber;
 use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::progress::ProgressListener;
+use crate::remote::blocks::{self, BlockHashes};
 use crate::remote::bucket::{Bucket, Latest};
 use crate::remote::bundle;
 use crate::remote::jobs::{JOBS, for_each};
@@ -163,7 +164,7 @@ pub(crate) fn push_from(
         }
     }
     let Some(local) = LocalArchive::load(storage, path)? else { return Ok(PushReport::default()) };
-    let mut plan = Plan::new(&local, latest.as_ref())?;
+    let mut plan = Plan::new(&local, latest.as_ref(), options)?;
     let report = plan.report();
     if options.dry_run {
         return Ok(report);
@@ -174,7 +175,7 @@ pub(crate) fn push_from(
     if let Some(key) = &options.sign {
         plan.manifest.sign(key, &bucket.archive)?;
     }
-    let is_present = plan.send(&bucket.store, options.jobs, listener)?;
+    let is_present = plan.send(&bucket.store, options, listener)?;
     bucket.publish(&plan.manifest, options.sign.as_ref().map(SigningKey::public))?;
     Ok(PushReport {
         generation: Some(plan.manifest.generation()),
@@ -245,12 +246,14 @@ struct Plan {
     bundle: Vec<u8>,
     /// Those that the newest generation does not name.
     files: Vec<LocalFile>,
+    /// Those that it names, where it is not signed and this one is: nobody sent the hashes of their blocks.
+    unhashed: Vec<LocalFile>,
     /// Number and bytes of those that it names.
     present: (u64, u64),
 }
 
 impl Plan {
-    fn new(local: &LocalArchive, latest: Option<&Latest>) -> Result<Self, Error> {
+    fn new(local: &LocalArchive, latest: Option<&Latest>, options: &PushOptions) -> Result<Self, Error> {
         let before = latest.map(|latest| &latest.published);
         let named: HashSet<Hash> =
             before.map(|it| it.manifest.ids.iter().copied().collect()).unwrap_or_default();
@@ -273,10 +276,13 @@ impl Plan {
             present.1 += if is_named { file.len() as u64 } else { 0 };
             !is_named
         };
-        let mut files: Vec<LocalFile> = all.into_iter().filter(|file| is_new(file)).collect();
+        let (mut files, mut unhashed): (Vec<_>, Vec<_>) = all.into_iter().partition(|file| is_new(file));
+        if options.sign.is_none() || before.is_some_and(|it| it.manifest.signature.is_some()) {
+            unhashed.clear();
+        }
         // The longest first: else the last of them goes alone.
         files.sort_by_key(|file| std::cmp::Reverse(file.len()));
-        Ok(Self { manifest, bundle, files, present })
+        Ok(Self { manifest, bundle, files, unhashed, present })
     }
 
     fn report(&self) -> PushReport {
@@ -291,18 +297,29 @@ impl Plan {
     }
 
     /// Sends what is not there, but not the manifest. Returns number and bytes of the files that turned out to be there.
-    fn send(&self, store: &Store, jobs: usize, listener: &dyn ProgressListener) -> Result<(u64, u64), Error> {
+    fn send(
+        &self,
+        store: &Store,
+        options: &PushOptions,
+        listener: &dyn ProgressListener,
+    ) -> Result<(u64, u64), Error> {
         listener.begin("push", Some(self.report().bytes_sent));
         let (files, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        let sent = for_each(jobs, &self.files, |file| {
-            if !send(store, file)? {
+        let signs = options.sign.is_some();
+        let sent = for_each(options.jobs, &self.files, |file| {
+            let (is_sent, hashes) = send(store, file)?;
+            if signs {
+                send_hashes(store, file, hashes)?;
+            }
+            if !is_sent {
                 files.fetch_add(1, Ordering::Relaxed);
                 bytes.fetch_add(file.len() as u64, Ordering::Relaxed);
             }
             listener.advance(file.len() as u64);
             Ok(())
         });
-        let sent = sent.and_then(|()| {
+        let hashed = |()| for_each(options.jobs, &self.unhashed, |file| send_hashes(store, file, None));
+        let sent = sent.and_then(hashed).and_then(|()| {
             let name = names::bundle(&self.manifest.bundle.hash);
             send_whole(store, &name, self.bundle.clone()).map(drop).map_err(Error::from)
         });
@@ -311,35 +328,37 @@ impl Plan {
     }
 }
 
-/// Sends a file; `false` where it was there.
-fn send(store: &Store, file: &LocalFile) -> Result<bool, Error> {
+/// Sends a file; `false` where it was there. Gives the hashes of its blocks where it was read for that.
+fn send(store: &Store, file: &LocalFile) -> Result<(bool, Option<BlockHashes>), Error> {
     let name = names::object(&file.id, file.kind);
     if file.len() <= SINGLE_MAX {
         let mut bytes = Vec::with_capacity(file.len());
-        file.read_parts(PUT_PART, |part| {
+        let hashes = file.read_parts(PUT_PART, |part| {
             bytes.extend_from_slice(part);
             Ok(())
         })?;
-        return Ok(send_whole(store, &name, bytes)?);
+        return Ok((send_whole(store, &name, bytes)?, Some(hashes)));
     }
     if is_reusable(store, &name, file.len())? {
-        return Ok(false);
+        return Ok((false, None));
     }
     let mut upload = store.upload(&name)?;
     match send_parts(&mut upload, file) {
-        Ok(()) => upload.complete()?,
+        Ok(hashes) => {
+            upload.complete()?;
+            Ok((true, Some(hashes)))
+        }
         Err(error) => {
             upload.abort();
-            return Err(error);
+            Err(error)
         }
     }
-    Ok(true)
 }
 
-fn send_parts(upload: &mut Upload, file: &LocalFile) -> Result<(), Error> {
+fn send_parts(upload: &mut Upload, file: &LocalFile) -> Result<BlockHashes, Error> {
     let part = PUT_PART.max((file.len() / PARTS_MAX).next_multiple_of(1 << 20));
     let mut pending = VecDeque::new();
-    file.read_parts(part, |bytes| {
+    let hashes = file.read_parts(part, |bytes| {
         pending.push_back(upload.begin_part(bytes.to_vec()));
         if pending.len() >= WINDOW
             && let Some(first) = pending.pop_front()
@@ -348,7 +367,19 @@ fn send_parts(upload: &mut Upload, file: &LocalFile) -> Result<(), Error> {
         }
         Ok(())
     })?;
-    Ok(pending.into_iter().try_for_each(|part| upload.end_part(part))?)
+    pending.into_iter().try_for_each(|part| upload.end_part(part))?;
+    Ok(hashes)
+}
+
+/// Sends the hashes of the blocks of a file, unless they are there or the file has one block. `hashes` are known where the file was read.
+fn send_hashes(store: &Store, file: &LocalFile, hashes: Option<BlockHashes>) -> Result<(), Error> {
+    let (name, blocks) = (names::hashes(&file.id), blocks::count(file.content_len() as u64));
+    if blocks == 0 || (hashes.is_none() && is_reusable(store, &name, blocks as usize * 32)?) {
+        return Ok(());
+    }
+    let hashes = hashes.map_or_else(|| file.read_parts(PUT_PART, |_| Ok(())), Ok)?;
+    send_whole(store, &name, hashes.to_bytes())?;
+    Ok(())
 }
 
 /// Sends an object in one request; `false` where it was there.

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::error::Error;
 use crate::read::renewal;
+use crate::remote::names::{self, Hash};
 use crate::remote_error::RemoteError;
 use crate::storage::sparse::{FileId, create_folder, list_folder, remove_unused, rename_same};
 
@@ -36,6 +37,12 @@ const COUNTED_EVERY: u64 = 64;
 
 /// What a file ends with that a reader gave up.
 const RETIRED: &str = ".old";
+
+/// What the name of a file has before its kind that was filled by a reader with a key: one without takes any bytes that a bucket gives.
+const CHECKED: &str = "checked";
+
+/// What the hashes of the blocks of a file end with.
+const HASHES: &str = "hashes";
 
 /// A folder of files that may take so many bytes together.
 pub(crate) struct Room {
@@ -84,14 +91,14 @@ impl Room {
         self.size / IN_ADVANCE
     }
 
-    /// Where the cached file of an object is.
-    pub(crate) fn path_of(&self, object: &str) -> PathBuf {
-        self.dir.join(file_name(object))
+    /// Where a file is.
+    pub(crate) fn path_of(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
     }
 
     /// Has a file count that is opened and takes so much already.
-    pub(crate) fn share(self: &Arc<Self>, object: &str, id: FileId, allocated: u64) -> Share {
-        let name = file_name(object).to_owned();
+    pub(crate) fn share(self: &Arc<Self>, name: &str, id: FileId, allocated: u64) -> Share {
+        let name = name.to_owned();
         let held = Arc::new(Held { id, name: Mutex::new(name.clone()), written: AtomicU64::new(allocated) });
         self.held.lock().entry(name).or_default().push(Arc::clone(&held));
         Share { room: Arc::clone(self), held }
@@ -157,18 +164,32 @@ fn is_data(name: &str) -> bool {
     name.rsplit('.').next() == Some(Kind::Segment.extension())
 }
 
-/// The last part of the name of an object, which no other object has.
-fn file_name(object: &str) -> &str {
-    object.rsplit('/').next().unwrap_or(object)
+/// The file for the bytes of an object: the last part of its name, which no other object has. Those that were checked as a key demands
+/// have a file of their own.
+pub(crate) fn file_name(object: &str, is_checked: bool) -> String {
+    let last = object.rsplit('/').next().unwrap_or(object);
+    match last.split_once('.') {
+        Some((id, kind)) if is_checked => format!("{id}.{CHECKED}.{kind}"),
+        _ => last.to_owned(),
+    }
+}
+
+/// The file for the hashes of the blocks of an object.
+pub(crate) fn hashes_name(id: &Hash) -> String {
+    format!("{}.{HASHES}", names::hex(id))
 }
 
 /// Whether a file of the folder is one of a cache: no other is counted, or removed.
 fn is_ours(name: &str) -> bool {
-    let mut parts = name.splitn(3, '.');
-    let (id, kind, rest) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
-    blake3::Hash::from_hex(id).is_ok()
-        && kind.is_some_and(|kind| Kind::ALL.iter().any(|known| known.extension() == kind))
-        && rest.is_none_or(|_| name.ends_with(RETIRED))
+    let parts: Vec<&str> = name.split('.').collect();
+    // Before what makes the name of a retired file its own.
+    let parts = if name.ends_with(RETIRED) { &parts[..parts.len() - 2] } else { &parts[..] };
+    let is_kind = |kind: &str| Kind::ALL.iter().any(|known| known.extension() == kind);
+    match parts {
+        [id, HASHES] => blake3::Hash::from_hex(id).is_ok(),
+        [id, kind] | [id, CHECKED, kind] => blake3::Hash::from_hex(id).is_ok() && is_kind(kind),
+        _ => false,
+    }
 }
 
 /// An open file of a cache.
@@ -231,10 +252,28 @@ mod tests {
     #[test]
     fn only_files_of_a_cache_are_touched() {
         let id = blake3::hash(b"x").to_hex();
-        for name in [format!("{id}.kv"), format!("{id}.kvei"), format!("{id}.bt.71-0.old")] {
+        let object = names::object(&[7; 32], Kind::Segment);
+        for name in [
+            format!("{id}.kv"),
+            format!("{id}.kvei"),
+            format!("{id}.bt.71-0.old"),
+            format!("{id}.checked.kv.71-0.old"),
+            file_name(&object, false),
+            file_name(&object, true),
+            hashes_name(&[7; 32]),
+        ] {
             assert!(is_ours(&name), "{name}");
+            let kind = Path::new(&name).extension();
+            assert_eq!(is_data(&name), kind.is_some_and(|kind| kind == "kv"), "{name}");
         }
-        for name in [format!("{id}.txt"), format!("{id}"), format!("{id}.kv.bak"), "notes.kv".to_owned()] {
+        for name in [
+            format!("{id}.txt"),
+            format!("{id}"),
+            format!("{id}.kv.bak"),
+            format!("{id}.other.kv"),
+            "notes.kv".to_owned(),
+            "1.old".to_owned(),
+        ] {
             assert!(!is_ours(&name), "{name}");
         }
         let dir = tempfile::tempdir().unwrap();

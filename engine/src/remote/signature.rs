@@ -54,12 +54,12 @@ impl std::str::FromStr for PublicKey {
 impl PublicKey {
     /// What minisign calls its id: 16 hexadecimal digits.
     pub fn id(&self) -> String {
-        id_text(&self.id)
+        id_text(self.id)
     }
 }
 
-fn id_text(id: &[u8; 8]) -> String {
-    format!("{:016X}", u64::from_le_bytes(*id))
+fn id_text(id: [u8; 8]) -> String {
+    format!("{:016X}", u64::from_le_bytes(id))
 }
 
 /// A secret key of minisign: see [`PushOptions::sign`](crate::remote::PushOptions::sign).
@@ -161,7 +161,7 @@ impl Signature {
     pub(crate) fn key_id(&self) -> String {
         let id = minisign::SignatureBox::from_string(&self.0).ok();
         let id = id.and_then(|signature| signature.keynum().try_into().ok());
-        id.map_or_else(String::new, |id| id_text(&id))
+        id.map_or_else(String::new, id_text)
     }
 
     /// Whether a key made it for these bytes and this comment.
@@ -174,10 +174,10 @@ impl Signature {
             minisign_verify::Error::UnexpectedKeyId => "it is signed by another key",
             _ => "its signature does not hold",
         })?;
-        match signature.trusted_comment() == comment {
-            true => Ok(()),
-            false => Err("it is signed as a generation of another archive"),
+        if signature.trusted_comment() == comment {
+            return Ok(());
         }
+        Err("it is signed as a generation of another archive")
     }
 }
 

@@ -11,13 +11,15 @@ use parking_lot::RwLock;
 
 use crate::error::{Error, Operation};
 use crate::remote::bundle::Ends;
-use crate::remote::cache::{Cache, CachedFile, Object};
+use crate::remote::cache::{Cache, CachedFile, Object, Proof};
 use crate::remote::manifest::{RemoteFile, RemoteManifest};
 use crate::storage::{Access, DirLock, Mapping, ReadFile, SpoolFile, Storage, WriteFile, layout};
 
 /// See the module.
 pub(crate) struct BucketStorage {
     cache: Arc<Cache>,
+    /// Whether every byte is compared with what the generation says of it.
+    is_proven: bool,
     listing: RwLock<Arc<Listing>>,
 }
 
@@ -25,18 +27,32 @@ pub(crate) struct BucketStorage {
 struct Listing {
     /// What a copy has as its manifest.
     manifest: Vec<u8>,
-    /// Their objects and ends, by the names that they have in a copy.
-    files: HashMap<String, (String, Ends)>,
+    /// By the names that they have in a copy.
+    files: HashMap<String, ListedFile>,
+}
+
+/// A file of a generation.
+struct ListedFile {
+    object: String,
+    ends: Ends,
+    /// What its bytes must be, where only a key is believed.
+    proof: Option<Arc<Proof>>,
 }
 
 impl Listing {
-    fn of(manifest: &RemoteManifest, ends: Vec<Ends>) -> Arc<Self> {
+    fn of(manifest: &RemoteManifest, ends: Vec<Ends>, is_proven: bool) -> Arc<Self> {
         let name = |file: &RemoteFile<'_>| file.record.file_name(&manifest.archive.config, file.kind);
-        let files = manifest.files().zip(ends).map(|(file, ends)| (name(&file), (file.object(), ends)));
+        let proof = |file: &RemoteFile<'_>| Proof::new(file.id, file.content(), file.content_len());
+        let listed = |file: &RemoteFile<'_>, ends| ListedFile {
+            object: file.object(),
+            ends,
+            proof: is_proven.then(|| proof(file)),
+        };
+        let files = manifest.files().zip(ends).map(|(file, ends)| (name(&file), listed(&file, ends)));
         Arc::new(Self { manifest: manifest.archive.encode(), files: files.collect() })
     }
 
-    fn file(&self, path: &Path) -> Option<&(String, Ends)> {
+    fn file(&self, path: &Path) -> Option<&ListedFile> {
         self.files.get(path.file_name()?.to_str()?)
     }
 
@@ -46,14 +62,21 @@ impl Listing {
 }
 
 impl BucketStorage {
-    /// The files of a generation; `ends` are those of its bundle.
-    pub(crate) fn new(manifest: &RemoteManifest, ends: Vec<Ends>, cache: &Arc<Cache>) -> Self {
-        Self { cache: Arc::clone(cache), listing: RwLock::new(Listing::of(manifest, ends)) }
+    /// The files of a generation; `ends` are those of its bundle. With `is_proven` every byte of them is compared with what the
+    /// generation says.
+    pub(crate) fn new(
+        manifest: &RemoteManifest,
+        ends: Vec<Ends>,
+        cache: &Arc<Cache>,
+        is_proven: bool,
+    ) -> Self {
+        let listing = RwLock::new(Listing::of(manifest, ends, is_proven));
+        Self { cache: Arc::clone(cache), is_proven, listing }
     }
 
     /// From now on has the files of another generation. Those that are mapped stay what they are.
     pub(crate) fn go_to(&self, manifest: &RemoteManifest, ends: Vec<Ends>) {
-        *self.listing.write() = Listing::of(manifest, ends);
+        *self.listing.write() = Listing::of(manifest, ends, self.is_proven);
     }
 
     fn listing(&self) -> Arc<Listing> {
@@ -88,7 +111,7 @@ impl Storage for BucketStorage {
     }
 
     fn len(&self, path: &Path) -> Result<Option<u64>, Error> {
-        Ok(self.listing().file(path).map(|(_, ends)| ends.len))
+        Ok(self.listing().file(path).map(|file| file.ends.len))
     }
 
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>, Error> {
@@ -109,11 +132,13 @@ impl Storage for BucketStorage {
 
     fn map(&self, path: &Path, _: Access) -> Result<Mapping, Error> {
         let listing = self.listing();
-        let (object, ends) = listing.file(path).ok_or_else(|| Error::Missing { path: path.to_owned() })?;
+        let ListedFile { object, ends, proof } =
+            listing.file(path).ok_or_else(|| Error::Missing { path: path.to_owned() })?;
         let header = Header::parse(&ends.header);
         let header = header.map_err(|source| Error::File { path: path.to_owned(), source })?;
         let tail_at = ends.len - ends.tail.len() as u64;
-        let object = Object { name: object.clone(), len: ends.len, salt: header.salt() };
+        let object =
+            Object { name: object.clone(), len: ends.len, salt: header.salt(), proof: proof.clone() };
         let known = [(0, &ends.header[..]), (tail_at, &ends.tail[..])];
         Arc::new(CachedFile::open(&self.cache, object, &known)?).map()
     }

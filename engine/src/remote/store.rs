@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use futures_util::future::try_join;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path as ObjectPath;
 use object_store::{
@@ -91,6 +92,9 @@ pub(crate) struct Connection {
     pub(crate) secrets: Vec<String>,
 }
 
+/// The bytes of a range, and what was got beside them.
+pub(crate) type Landed<T> = (Vec<u8>, T);
+
 /// An upload in parts, visible when it is complete.
 pub(crate) struct Upload {
     store: Store,
@@ -148,23 +152,41 @@ impl Store {
         PendingGet { store: self.clone(), name: name.to_owned(), pending: self.begin(op) }
     }
 
-    /// Begins to read a range of an object, whose bytes go to `land` on a thread of requests. So many are under way at a time that a
+    /// Begins to read a range of an object, whose bytes go to `land` on a thread of requests, with what is got `beside` them. So many are under way at a time that a
     /// line is full; the others wait for their turn.
-    pub(crate) fn begin_landing(
+    pub(crate) fn begin_landing<T: Send + 'static>(
         &self,
         name: &str,
         range: Range<u64>,
-        land: impl FnOnce(Result<Vec<u8>, RemoteError>) -> Result<(), RemoteError> + Send + 'static,
+        beside: impl Future<Output = Result<T, RemoteError>> + Send + 'static,
+        land: impl FnOnce(Result<Landed<T>, RemoteError>) -> Result<(), RemoteError> + Send + 'static,
     ) -> Pending<Result<(), RemoteError>> {
-        let (store, name, path) = (self.clone(), name.to_owned(), self.path(name));
+        let (store, name) = (self.clone(), name.to_owned());
         self.0.runtime.begin(async move {
-            let turn = store.0.landings.acquire().await;
-            let (objects, path) = (&store.0.objects, &path);
-            let op = || read(Arc::clone(objects), path.clone(), Some(range.clone()), u64::MAX);
-            let answer = store.0.repeat(op).await;
-            drop(turn);
-            land(answer.map_err(|fault| store.tell(fault, "get", &name)))
+            let bytes = async {
+                let _turn = store.0.landings.acquire().await;
+                store.part(&name, range).await
+            };
+            land(try_join(bytes, beside).await)
         })
+    }
+
+    /// A range of an object, for what runs on a thread of requests.
+    ///
+    /// # Errors
+    /// [`RemoteError::Gone`], [`RemoteError::Request`], [`RemoteError::Denied`].
+    pub(crate) async fn part(&self, name: &str, range: Range<u64>) -> Result<Vec<u8>, RemoteError> {
+        let (objects, path) = (&self.0.objects, &self.path(name));
+        let op = || read(Arc::clone(objects), path.clone(), Some(range.clone()), u64::MAX);
+        self.0.repeat(op).await.map_err(|fault| self.tell(fault, "get", name))
+    }
+
+    /// Has something done on a thread of requests.
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Pending<T> {
+        self.0.runtime.begin(future)
     }
 
     /// Creates an object; `false` where there is one of that name.

@@ -6,9 +6,11 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, one_line};
 use crate::progress::ProgressListener;
+use crate::remote::blocks::{self, BlockHashes};
 use crate::remote::bucket::Bucket;
 use crate::remote::jobs::for_each;
 use crate::remote::manifest::RemoteFile;
+use crate::remote::names;
 use crate::remote::transfer::{ContentCheck, read_from};
 use crate::remote_error::RemoteError;
 
@@ -54,6 +56,9 @@ pub fn verify(bucket: &Bucket, jobs: usize, listener: &dyn ProgressListener) -> 
     listener.begin("verify", Some(all.iter().map(RemoteFile::len).sum()));
     let checked = for_each(jobs, &all, |file| {
         let checked = check_file(bucket, file, listener);
+        if manifest.signature.is_some() {
+            tell(check_hashes(bucket, file).map_err(Error::from))?;
+        }
         if checked.is_ok() {
             files.fetch_add(1, Ordering::Relaxed);
             bytes.fetch_add(file.len(), Ordering::Relaxed);
@@ -90,6 +95,22 @@ fn check_file(bucket: &Bucket, file: &RemoteFile<'_>, listener: &dyn ProgressLis
     if check.holds(file) { Ok(()) } else { Err(damaged("its bytes are not those that its name says").into()) }
 }
 
+fn check_hashes(bucket: &Bucket, file: &RemoteFile<'_>) -> Result<(), RemoteError> {
+    if !file.has_hashes() {
+        return Ok(());
+    }
+    let name = names::hashes(&file.id);
+    let object = || bucket.store.shown(&name);
+    let bytes = bucket
+        .store
+        .get(&name, 32 * blocks::count(file.content_len()))?
+        .ok_or_else(|| RemoteError::Gone { object: object() })?;
+    match BlockHashes::read(&bytes, file.content_len(), file.content()) {
+        Some(_) => Ok(()),
+        None => Err(RemoteError::Damaged { object: object(), reason: "they are not the hashes of its file" }),
+    }
+}
+
 /// Follows the parents from `generation`, whose parent has this hash.
 fn check_chain(
     bucket: &Bucket,
@@ -100,7 +121,7 @@ fn check_chain(
     let bucket = Bucket { trust: None, ..bucket.clone() };
     while generation > 1 {
         generation -= 1;
-        let object = || bucket.store.shown(&crate::remote::names::manifest(&bucket.archive, generation));
+        let object = || bucket.store.shown(&names::manifest(&bucket.archive, generation));
         let before = bucket.generation(generation)?.ok_or_else(|| RemoteError::Gone { object: object() })?;
         if before.hash != parent {
             return Err(RemoteError::Damaged {

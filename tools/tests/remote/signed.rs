@@ -2,18 +2,22 @@
 //! have a reader with the public key take anything but what the owner of the key signed.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::thread;
 
 use icecore::remote::{
-    Bucket, GcOptions, PublicKey, PullOptions, PushOptions, RemoteError, SigningKey, gc, list, pull, push,
-    verify,
+    Accessors, Bucket, GcOptions, PublicKey, PullOptions, PushOptions, RemoteError, RemoteOptions,
+    SigningKey, gc, list, pull, push, verify,
 };
-use icecore::{Error, ErrorKind};
+use icecore::{Archive, Error, ErrorKind, Reader};
+use icecore_segments::checksum::{PAGE_SIZE, is_sealed, seal};
+use icecore_segments::frame::Header;
 use icecore_tools::stub::{Fault, Stub, When};
 use tempfile::TempDir;
 
-use super::{Chain, bucket, one_job, options, pushed};
+use super::in_place::{compare, expected, key_of, pushed_large, small_numbers};
+use super::{Chain, bucket, one_job, open_options, options, pushed};
 
 /// Made by `minisign -G -W`, which has no password.
 const ONE: &str = "untrusted comment: minisign encrypted secret key\n\
@@ -117,7 +121,7 @@ fn who_signs_changes_on_purpose_only() {
     assert!(push(&chain.path, &bucket(&stub), &signing(ONE), &()).unwrap().is_new, "signed again");
 }
 
-fn trusting_newest(stub: &Stub, key: &str, dir: &std::path::Path) -> Result<u64, Error> {
+fn trusting_newest(stub: &Stub, key: &str, dir: &Path) -> Result<u64, Error> {
     std::fs::create_dir_all(dir).unwrap();
     pull(&trusting(stub, key), dir.join("copy.ice"), &PullOptions::new(), &()).map(|report| report.generation)
 }
@@ -222,9 +226,9 @@ fn no_byte_of_a_signed_bucket_can_be_another_for_who_pulls() {
     // Some bytes of each file; a whole other file; the bundle.
     let files: BTreeMap<_, _> = objects.iter().filter(|(name, _)| name.contains("/o/")).collect();
     for (number, (name, bytes)) in files.iter().enumerate() {
-        let mut forgeries = vec![files.values().find(|other| *other != bytes).unwrap().to_vec()];
+        let mut forgeries = vec![(*files.values().find(|other| *other != bytes).unwrap()).clone()];
         for at in (number % 7..bytes.len()).step_by(bytes.len() / 3) {
-            let mut forged = bytes.to_vec();
+            let mut forged = (*bytes).clone();
             forged[at] ^= 0x10;
             forgeries.push(forged);
         }
@@ -234,7 +238,7 @@ fn no_byte_of_a_signed_bucket_can_be_another_for_who_pulls() {
             let got = pull(&trusting, &copy, &PullOptions::new(), &());
             assert!(matches!(got, Err(Error::Remote(_))), "{name}: {got:?}");
         }
-        stub.put(name, bytes.to_vec());
+        stub.put(name, (*bytes).clone());
     }
     let got = pull(&trusting, dir.path().join("copy.ice"), &PullOptions::new(), &()).unwrap();
     chain.check(&dir.path().join("copy.ice"), got.range);
@@ -275,12 +279,14 @@ fn what_a_pull_without_a_key_left_is_compared_again_with_one() {
     push(&chain.path, &bucket(&stub), &signing(ONE), &()).unwrap();
     let copy = dir.path().join("copy.ice");
     // The pull ends after its first files.
-    stub.fail(Fault::ExpiredToken, When::from(6));
+    stub.reset_requests();
+    stub.fail(Fault::ExpiredToken, When::from(16));
     pull(&bucket(&stub), &copy, &PullOptions::new().jobs(1), &()).unwrap_err();
     stub.heal();
     // A file as somebody would have it whose manifest, not signed, names any hash: only its footer is the right one.
     let left = std::fs::read_dir(&copy).unwrap().map(|entry| entry.unwrap().path());
-    let file = left.filter(|path| path.extension().is_some_and(|kind| kind == "kv")).min().unwrap();
+    let is_whole = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "kv" || kind == "kvbi");
+    let file = left.filter(is_whole).min().unwrap();
     let mut bytes = std::fs::read(&file).unwrap();
     bytes[5_000] ^= 1;
     std::fs::remove_file(&file).unwrap();
@@ -291,6 +297,34 @@ fn what_a_pull_without_a_key_left_is_compared_again_with_one() {
     std::fs::write(copy.join("PULL"), b"").unwrap();
     let again = pull(&trusting(&stub, ONE), &copy, &PullOptions::new(), &()).unwrap();
     assert_eq!((again.files_pulled, again.range), (0, got.range), "each file was compared and is right");
+    chain.check(&copy, got.range);
+}
+
+#[test]
+fn a_partial_copy_that_came_without_a_key_is_compared_when_it_is_extended_with_one() {
+    let dir = TempDir::new().unwrap();
+    let chain = Chain::with_blocks(dir.path(), 92, 18);
+    let stub = Stub::start().unwrap();
+    push(&chain.path, &bucket(&stub), &signing(ONE), &()).unwrap();
+    let copy = dir.path().join("copy.ice");
+    pull(&bucket(&stub), &copy, &PullOptions::new().domain("kv"), &()).unwrap();
+    // All that has content before its footer is forged, the filters too.
+    for entry in std::fs::read_dir(&copy).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|kind| ["kv", "bt", "kvei", "kvbi"].iter().any(|of| kind == *of)) {
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[5_000] ^= 1;
+            std::fs::remove_file(&path).unwrap();
+            std::fs::write(&path, bytes).unwrap();
+        }
+    }
+    let without = PullOptions::new().accessors(Accessors::None);
+    let got = pull(&trusting(&stub, ONE), &copy, &without, &()).unwrap();
+    assert_eq!(got.files_present, 0, "nothing forged was taken: {got:?}");
+    let left = std::fs::read_dir(&copy).unwrap().map(|entry| entry.unwrap().path());
+    let filters = left.filter(|path| path.extension().is_some_and(|kind| kind == "kvei")).count();
+    assert_eq!(filters, 0, "an accessor that was not asked for and is not right is not left to be read");
+    Archive::open(&copy, open_options()).unwrap().close().unwrap();
     chain.check(&copy, got.range);
 }
 
@@ -310,4 +344,181 @@ fn what_a_signed_generation_names_stays() {
     let checked = verify(&trusting(&stub, ONE), 4, &()).unwrap();
     assert!(checked.problems.is_empty(), "{checked:?}");
     pull(&trusting(&stub, ONE), dir.path().join("copy.ice"), &PullOptions::new(), &()).unwrap();
+}
+
+/// The large archive, pushed with a signature.
+fn signed_large(dir: &Path) -> (Archive, Stub) {
+    let (archive, stub) = pushed_large(dir);
+    push(dir.join("large.ice"), &bucket(&stub), &signing(ONE), &()).unwrap();
+    (archive, stub)
+}
+
+#[test]
+fn with_a_key_answers_in_place_are_those_of_the_archive() {
+    let dir = TempDir::new().unwrap();
+    let mut chain = Chain::with_blocks(dir.path(), 90, 14);
+    let stub = Stub::start().unwrap();
+    for round in 0..2 {
+        push(&chain.path, &bucket(&stub), &signing(ONE), &()).unwrap();
+        for fetch in [4 << 10, 1 << 20] {
+            let options = RemoteOptions::new(dir.path().join(format!("{fetch}"))).fetch(fetch);
+            let remote = Reader::open_remote(&trusting(&stub, ONE), &options).unwrap();
+            compare(chain.archive.reader(), &remote, &format!("{round} {fetch}"));
+        }
+        chain.grow(9);
+        chain.archive.merge(&icecore::MergeOptions::default(), &()).unwrap();
+    }
+    let stranger = Reader::open_remote(&trusting(&stub, OTHER), &RemoteOptions::new(dir.path().join("no")));
+    assert_untrusted(stranger, "another key");
+}
+
+#[test]
+fn with_a_key_a_file_costs_one_request_more_and_once() {
+    let dir = TempDir::new().unwrap();
+    let (_archive, stub) = signed_large(dir.path());
+    // Filter and data have more than one block, and a lookup reads no other file that has.
+    for (warm, files) in [(Accessors::None, 2), (Accessors::All, 1)] {
+        let cost = |bucket: &Bucket, cache: &str, numbers: &[u64]| {
+            let options = RemoteOptions::new(dir.path().join(format!("{cache}-{files}"))).warm(warm);
+            let reader = Reader::open_remote(bucket, &options).unwrap();
+            let before = reader.remote_cost().unwrap();
+            assert_eq!(answers(&reader, numbers), (0, 0));
+            let after = reader.remote_cost().unwrap();
+            (after.requests - before.requests, after.waits - before.waits)
+        };
+        for (numbers, hashes) in [(&[3, 4_999, 5_000][..], files), (&[31_000, 59_999, 20_000], 0)] {
+            let (plain, _) = cost(&bucket(&stub), "plain", numbers);
+            let (keyed, waits) = cost(&trusting(&stub, ONE), "keyed", numbers);
+            assert!(plain > 0, "{warm:?}");
+            assert_eq!(keyed, plain + hashes, "{warm:?} {numbers:?}");
+            // Two for a lookup, and one for a value outside its page: the hashes come beside the first bytes.
+            assert!(waits <= 2 * numbers.len() as u64 + 1, "{warm:?} {numbers:?}: {waits} waits");
+            assert_eq!(cost(&trusting(&stub, ONE), "keyed", numbers), (0, 0), "{warm:?} {numbers:?}");
+        }
+    }
+}
+
+/// The pages of a file with bytes changed in each, and with checksums that hold.
+fn forged(bytes: &[u8]) -> Vec<u8> {
+    let salt = Header::parse(&bytes[..PAGE_SIZE]).unwrap().salt();
+    let (mut forged, pages) = (bytes.to_vec(), bytes.len() / PAGE_SIZE);
+    // Header and footer are in the bundle.
+    for number in 1..pages - 1 {
+        let page = &mut forged[number * PAGE_SIZE..][..PAGE_SIZE];
+        if is_sealed(page, number as u64, salt) {
+            page[2_500..3_500].iter_mut().for_each(|byte| *byte ^= 0x40);
+            seal(page, number as u64, salt);
+        }
+    }
+    forged
+}
+
+/// How many answers are wrong, and how many are errors.
+fn answers(reader: &Reader, numbers: &[u64]) -> (usize, usize) {
+    let (mut wrong, mut failed) = (0, 0);
+    let view = reader.latest().unwrap();
+    for number in numbers {
+        match view.get("kv", &key_of(*number)) {
+            Ok(found) => wrong += usize::from(found != Some(expected(*number))),
+            Err(_) => failed += 1,
+        }
+    }
+    (wrong, failed)
+}
+
+#[test]
+fn forged_pages_are_answers_without_a_key_and_errors_with_one() {
+    let dir = TempDir::new().unwrap();
+    let (_archive, stub) = signed_large(dir.path());
+    let right = stub.objects();
+    let numbers = small_numbers(9, 100);
+    let open = |bucket: &Bucket, cache: &str| {
+        Reader::open_remote(bucket, &RemoteOptions::new(dir.path().join(cache))).unwrap()
+    };
+    for kind in ["kv", "kvei"] {
+        for (name, bytes) in right.iter().filter(|(name, _)| name.ends_with(&format!(".{kind}"))) {
+            stub.put(name, forged(bytes));
+        }
+        let (wrong, _) = answers(&open(&bucket(&stub), kind), &numbers);
+        assert!(wrong > 10, "{kind}: a forgery that does nothing proves nothing: {wrong}");
+        let trusting = trusting(&stub, ONE);
+        // Also in the folder that the other filled.
+        let (wrong, failed) = answers(&open(&trusting, kind), &numbers);
+        // Without a sound accessor answers are right and slow.
+        assert!(wrong == 0 && (failed > 50 || kind != "kv"), "{kind}: {wrong} wrong, {failed} errors");
+        right.iter().for_each(|(name, bytes)| stub.put(name, bytes.clone()));
+        assert_eq!(answers(&open(&trusting, kind), &numbers), (0, 0), "{kind}: nothing forged was kept");
+    }
+}
+
+#[test]
+fn hashes_that_are_not_those_of_the_file_are_an_error() {
+    let dir = TempDir::new().unwrap();
+    let (_archive, stub) = signed_large(dir.path());
+    let hashes: Vec<_> = stub.objects().into_iter().filter(|(name, _)| name.contains("/h/")).collect();
+    assert!(hashes.len() >= 2, "{}", hashes.len());
+    let mut number = 0;
+    let mut check = |what: &str| {
+        number += 1;
+        let options = RemoteOptions::new(dir.path().join(format!("cache-{number}")));
+        let reader = Reader::open_remote(&trusting(&stub, ONE), &options).unwrap();
+        let (wrong, failed) = answers(&reader, &[7, 70, 40_000]);
+        assert!(wrong == 0 && failed > 0, "{what}: {wrong} wrong, {failed} errors");
+        let report = verify(&trusting(&stub, ONE), 4, &()).unwrap();
+        assert!(!report.problems.is_empty(), "{what}: verify is content");
+    };
+    for (name, _) in &hashes {
+        stub.remove(name);
+    }
+    check("gone");
+    for (at, (name, _)) in hashes.iter().enumerate() {
+        stub.put(name, hashes[(at + 1) % hashes.len()].1.clone());
+    }
+    check("of another file");
+    for damage in 0..3 {
+        for (name, bytes) in &hashes {
+            let mut bytes = bytes.clone();
+            match damage {
+                0 => bytes[0] ^= 1,
+                1 => *bytes.last_mut().unwrap() ^= 0x80,
+                _ => bytes.truncate(32),
+            }
+            stub.put(name, bytes);
+        }
+        check(&format!("damage {damage}"));
+    }
+    hashes.iter().for_each(|(name, bytes)| stub.put(name, bytes.clone()));
+    assert!(verify(&trusting(&stub, ONE), 4, &()).unwrap().problems.is_empty());
+}
+
+#[test]
+fn a_reader_does_not_go_back_nor_to_what_is_not_signed() {
+    let dir = TempDir::new().unwrap();
+    let mut chain = Chain::with_blocks(dir.path(), 91, 14);
+    let stub = Stub::start().unwrap();
+    push(&chain.path, &bucket(&stub), &signing(ONE), &()).unwrap();
+    let older = stub.objects();
+    chain.grow(5);
+    push(&chain.path, &bucket(&stub), &signing(ONE), &()).unwrap();
+    let options = RemoteOptions::new(dir.path().join("cache"));
+    let reader = Reader::open_remote(&trusting(&stub, ONE), &options).unwrap();
+    assert_eq!(reader.remote_generation(), Some(2));
+    // The bucket as it was, all of it signed.
+    let newer = stub.objects();
+    stub.put(HEAD, older[HEAD].clone());
+    stub.remove(SECOND);
+    assert!(!reader.refresh().unwrap() && reader.remote_generation() == Some(2));
+    compare(chain.archive.reader(), &reader, "a bucket that went back");
+    stub.put(SECOND, newer[SECOND].clone());
+    // Generations that follow and are not signed, or by somebody else.
+    for push_options in [one_job(), signing(OTHER)] {
+        chain.grow(5);
+        push(&chain.path, &bucket(&stub), &push_options.allow_signer_change(true), &()).unwrap();
+        assert_untrusted(reader.refresh(), "who did not sign");
+        assert_eq!(reader.remote_generation(), Some(2));
+        compare(chain.archive.reader(), &reader, "a generation that is not to be trusted");
+    }
+    assert_untrusted(Reader::open_remote(&trusting(&stub, ONE), &options), "the newest");
+    let pinned = Reader::open_remote(&trusting(&stub, ONE), &options.generation(2)).unwrap();
+    compare(chain.archive.reader(), &pinned, "an older one by its number");
 }
