@@ -16,23 +16,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use icecore_segments::checksum::{PAGE_SIZE, Salt, crc64, is_sealed};
 use parking_lot::Mutex;
-use tokio::sync::OnceCell;
 
-use crate::error::{Error, ErrorKind, one_line};
-use crate::remote::blocks::{self, BLOCK, BlockHashes};
-use crate::remote::names::{self, Hash};
+use crate::error::Error;
+use crate::remote::blocks::{BLOCK, BlockHashes};
+use crate::remote::proof::Proof;
 use crate::remote::room::{self, Room, Share};
 use crate::remote::runtime::Pending;
-use crate::remote::store::{Landed, Store};
+use crate::remote::store::{Landed, Store, TRIES};
 use crate::remote_error::RemoteError;
 use crate::storage::Mapping;
 use crate::storage::map::Origin;
 use crate::storage::sparse::SparseFile;
 
 const PAGE: u64 = PAGE_SIZE as u64;
-
-/// How often a page is asked for whose bytes are wrong.
-const TRIES: usize = 3;
 
 /// The most bytes of one request.
 const REQUEST_MAX: u64 = 4 << 20;
@@ -79,15 +75,9 @@ impl Cache {
 }
 
 impl Cache {
-    /// Why something cannot be kept.
-    fn failure(&self, error: Error) -> RemoteError {
-        match error {
-            Error::Remote(error) => error,
-            error if error.kind() == ErrorKind::NoSpace => {
-                RemoteError::DiskFull { dir: self.room.dir().to_owned() }
-            }
-            error => RemoteError::Cache { cause: one_line(&error) },
-        }
+    /// Counts bytes that came.
+    fn count(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
@@ -184,61 +174,6 @@ pub(crate) struct Object {
     pub(crate) proof: Option<Arc<Proof>>,
 }
 
-/// What the bytes of an object must be.
-pub(crate) struct Proof {
-    /// The hash of its footer page.
-    id: Hash,
-    /// The hash of all before it.
-    content: Hash,
-    content_len: u64,
-    /// Of its blocks, once they are here.
-    hashes: OnceCell<Arc<BlockHashes>>,
-}
-
-impl Proof {
-    /// For an object with this id and this content.
-    pub(crate) fn new(id: Hash, content: Hash, content_len: u64) -> Arc<Self> {
-        Arc::new(Self { id, content, content_len, hashes: OnceCell::new() })
-    }
-
-    /// The hashes of the blocks: those in the cache, or else those of the bucket.
-    async fn hashes(&self, cache: &Cache) -> Result<Arc<BlockHashes>, RemoteError> {
-        let hashes = self.hashes.get_or_try_init(|| async { self.load(cache).await.map(Arc::new) });
-        hashes.await.cloned()
-    }
-
-    async fn load(&self, cache: &Cache) -> Result<BlockHashes, RemoteError> {
-        let read = |bytes: &[u8]| BlockHashes::read(bytes, self.content_len, self.content);
-        let len = 32 * blocks::count(self.content_len);
-        if let Some(hashes) = read(&[]).filter(|_| len == 0) {
-            return Ok(hashes);
-        }
-        let name = room::hashes_name(&self.id);
-        let kept = SparseFile::open(&cache.room.path_of(&name), len).and_then(|file| {
-            let room = cache.room.share(&name, file.id, file.allocated()?);
-            let mut bytes = vec![0; len as usize];
-            file.read_at(0, &mut bytes)?;
-            Ok((file, room, bytes))
-        });
-        let (file, room, bytes) = kept.map_err(|error| cache.failure(error))?;
-        if let Some(hashes) = read(&bytes) {
-            return Ok(hashes);
-        }
-        let object = names::hashes(&self.id);
-        for _ in 0..TRIES {
-            let bytes = cache.store.part(&object, 0..len).await?;
-            cache.bytes.fetch_add(len, Ordering::Relaxed);
-            if let Some(hashes) = read(&bytes) {
-                let written = room.take(len).and_then(|()| file.write_at(0, &bytes));
-                written.map_err(|error| cache.failure(error))?;
-                return Ok(hashes);
-            }
-        }
-        let reason = "they are not the hashes of its file";
-        Err(RemoteError::Damaged { object: cache.store.shown(&object), reason })
-    }
-}
-
 impl CachedFile {
     /// Takes up what the cache has of an object. `known` are pieces of it that are known to be right: header and tail.
     ///
@@ -268,7 +203,7 @@ impl CachedFile {
             file.read_at(*offset, &mut found)?;
             if found != *bytes {
                 let written = take(&room, bytes.len() as u64).and_then(|()| file.write_at(*offset, bytes));
-                written.map_err(|error| cache.failure(error))?;
+                written.map_err(|error| cache.room.failure(error))?;
             }
             (offset / PAGE..(offset + bytes.len() as u64) / PAGE).for_each(|page| here.insert(page));
         }
@@ -324,14 +259,14 @@ impl CachedFile {
     /// The hashes of the blocks, where bytes are compared with them.
     async fn hashes(self: Arc<Self>) -> Result<Option<Arc<BlockHashes>>, RemoteError> {
         match &self.proof {
-            Some(proof) => proof.hashes(&self.cache).await.map(Some),
+            Some(proof) => proof.hashes(&self.cache.store, &self.cache.room).await.map(Some),
             None => Ok(None),
         }
     }
 
     /// Keeps what came and is what it must be.
     fn keep(&self, from: u64, bytes: &[u8], hashes: Option<&BlockHashes>) -> Result<(), RemoteError> {
-        self.cache.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.cache.count(bytes.len() as u64);
         let (Some(hashes), Some(proof)) = (hashes, &self.proof) else {
             return self.keep_sealed(from, bytes);
         };
@@ -364,7 +299,7 @@ impl CachedFile {
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), RemoteError> {
         let written = self.room.take(bytes.len() as u64).and_then(|()| self.file.write_at(offset, bytes));
-        written.map_err(|error| self.cache.failure(error))
+        written.map_err(|error| self.cache.room.failure(error))
     }
 }
 
@@ -499,7 +434,7 @@ impl Origin for Handle {
             let bytes = file.cache.store.begin_get(&file.object, wanted.clone()).wait()?;
             let hashes = hashes.wait()??;
             file.cache.waits.store(began + 1, Ordering::Relaxed);
-            file.cache.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            file.cache.count(bytes.len() as u64);
             let value = &bytes[(range.start - wanted.start) as usize..][..found.len()];
             let blocks = (range.end - wanted.start).div_ceil(BLOCK) as usize;
             let is_right = |hashes: Arc<BlockHashes>| hashes.right(wanted.start, &bytes).count() == blocks;

@@ -35,6 +35,7 @@ pub(crate) mod open;
 #[cfg(test)]
 mod partial_tests;
 mod profile;
+mod proof;
 mod pull;
 pub(crate) mod push;
 mod room;

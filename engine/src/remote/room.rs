@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use icecore_segments::frame::Kind;
 use parking_lot::Mutex;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind, one_line};
 use crate::read::renewal;
 use crate::remote::names::{self, Hash};
 use crate::remote_error::RemoteError;
@@ -81,9 +81,13 @@ impl Room {
         Ok(Arc::new(room))
     }
 
-    /// The folder.
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
+    /// Why something cannot be kept.
+    pub(crate) fn failure(&self, error: Error) -> RemoteError {
+        match error {
+            Error::Remote(error) => error,
+            error if error.kind() == ErrorKind::NoSpace => RemoteError::DiskFull { dir: self.dir.clone() },
+            error => RemoteError::Cache { cause: one_line(&error) },
+        }
     }
 
     /// The most bytes of a file that are requested in advance: what a read needs at once must fit beside them.

@@ -11,8 +11,9 @@ use parking_lot::RwLock;
 
 use crate::error::{Error, Operation};
 use crate::remote::bundle::Ends;
-use crate::remote::cache::{Cache, CachedFile, Object, Proof};
+use crate::remote::cache::{Cache, CachedFile, Object};
 use crate::remote::manifest::{RemoteFile, RemoteManifest};
+use crate::remote::proof::Proof;
 use crate::storage::{Access, DirLock, Mapping, ReadFile, SpoolFile, Storage, WriteFile, layout};
 
 /// See the module.

@@ -28,6 +28,9 @@ use crate::remote_error::RemoteError;
 /// How often a request is repeated.
 pub(crate) const RETRIES: u32 = 4;
 
+/// How often something is asked for whose bytes are wrong.
+pub(crate) const TRIES: usize = 3;
+
 /// After this long without a byte a request is given up.
 pub(crate) const STALL: Duration = Duration::from_secs(2);
 
