@@ -15,10 +15,17 @@ fn held(copy: &std::path::Path) -> Vec<(String, String)> {
     held.map(|segment| (segment.domain, segment.steps.to_string())).collect()
 }
 
+/// A chain whose steps have segments of their own.
+fn chain_of_steps(dir: &std::path::Path, seed: u64) -> Chain {
+    let mut chain = Chain::new(dir, seed);
+    (0..5).for_each(|_| chain.grow(4));
+    chain
+}
+
 #[test]
 fn a_part_is_extended_whatever_request_fails() {
     let dir = TempDir::new().unwrap();
-    let mut chain = Chain::with_blocks(dir.path(), 31, 18);
+    let mut chain = chain_of_steps(dir.path(), 31);
     let stub = Stub::start().unwrap();
     pushed(&chain, &stub);
     let first = PullOptions::new().domain("kv").blocks(..9).jobs(1);
@@ -58,7 +65,7 @@ fn a_part_is_extended_whatever_request_fails() {
 #[test]
 fn no_fault_of_a_server_makes_a_part_worse() {
     let dir = TempDir::new().unwrap();
-    let chain = Chain::with_blocks(dir.path(), 32, 18);
+    let chain = chain_of_steps(dir.path(), 32);
     let stub = Stub::start().unwrap();
     pushed(&chain, &stub);
     let copy = dir.path().join("copy.ice");
