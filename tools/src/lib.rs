@@ -10,7 +10,7 @@
 //! | [`provenance`] | which run of which build was it |
 //! | [`exit`] | what stopped a tool, and how does it say so |
 //!
-//! Everything here is for the binaries of this package and for `benches`; no library depends on it.
+//! Everything here is for the binaries of this package, for `benches` and for tests; no library depends on it.
 //!
 //! ```
 //! use icecore_tools::workload::storage::StorageEntries;

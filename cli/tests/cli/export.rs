@@ -137,32 +137,37 @@ fn many_changes(place: &Place) -> String {
 #[test]
 fn killed_at_any_moment_it_goes_on_to_the_same_files() {
     use std::process::{Command, Stdio};
+    use std::time::Instant;
 
     let place = Place::new();
     let dir = many_changes(&place);
     for format in FORMATS {
         let (whole, out) = (place.text(&format!("{format}-whole")), place.text(format));
         let options = ["export", &dir, "--format", format, "--blocks-per-file", "3", "--out"];
+        let begun = Instant::now();
         icecore(&[&options[..], &[&whole]].concat()).ok();
+        let takes = begun.elapsed();
         let args = [&options[..], &[&out]].concat();
-        let mut kills = 0;
-        for signal in ["-KILL", "-INT", "-KILL", "-INT", "-KILL", "-INT", "-KILL", "-INT"] {
-            let there = || if Path::new(&out).exists() { files(&out).len() } else { 0 };
-            let before = there();
+        // Where exactly a kill finds it is chance, and so is whether it comes before the end: then it begins again from nothing.
+        let (mut kills, mut attempts) = (0, 0..80);
+        while kills < 8 {
+            let attempt = attempts.next().expect("one of ten kills comes before the end");
             let mut child =
                 crate::driver::command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-            // Another file was begun. Where exactly the kill finds it is chance.
-            while there() <= before && child.try_wait().unwrap().is_none() {
-                std::thread::yield_now();
+            std::thread::sleep(takes * (attempt % 8) / 16);
+            if attempt % 2 == 0 {
+                child.kill().unwrap();
+            } else {
+                let pid = child.id().to_string();
+                Command::new("kill").args(["-INT", &pid]).stderr(Stdio::null()).status().unwrap();
             }
-            Command::new("kill")
-                .args([signal, &child.id().to_string()])
-                .stderr(Stdio::null())
-                .status()
-                .unwrap();
-            kills += usize::from(!child.wait().unwrap().success());
+            if child.wait().unwrap().success() {
+                assert!(files(&out) == files(&whole), "{format}");
+                fs::remove_dir_all(&out).unwrap();
+            } else {
+                kills += 1;
+            }
         }
-        assert!(4 <= kills, "{format}: {kills} of 8 came before the end");
         icecore(&args).ok();
         assert!(files(&out) == files(&whole), "{format}");
     }

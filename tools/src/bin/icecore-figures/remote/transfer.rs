@@ -111,7 +111,7 @@ fn with_gateway(
     times.add_to(bench, "versitygw", bytes);
     let Some((down, up)) = down.zip(up) else { return Ok(()) };
     let mut add = |what: &str, one: Duration, other: Duration| {
-        bench.figures.add(what, one.as_secs_f64() / other.as_secs_f64())
+        bench.figures.add(what, one.as_secs_f64() / other.as_secs_f64());
     };
     add("versitygw, pull, checked and synced: rate / aws s3 cp", down, times.pulled);
     add("versitygw, push: rate / aws s3 cp", up, times.pushed);
