@@ -1,5 +1,7 @@
 //! The in-memory Merkle layer of Icecore: the whole latest state under one root, a block at a time.
 //!
+//! Two trees: the one of this page, Icecore's own, and in [`ethereum`] the state trie of Ethereum.
+//!
 //! ```
 //! use icecore_hot::{Batch, HotTree, KeyHash, Options, PathProof, Root};
 //!
@@ -48,6 +50,7 @@
 //! - Unsafe code is in `memory/arena.rs` (memory, prefetch) and the folder `hash/simd` (lanes) and nowhere else.
 #![deny(unsafe_code)]
 
+pub mod ethereum;
 mod hash;
 #[cfg(any(test, feature = "measure"))]
 pub mod measure;

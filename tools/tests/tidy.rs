@@ -93,6 +93,8 @@ const METHODS_ELSEWHERE: &[(&str, &str, &str)] =
 const UNSAFE_FILES: &[&str] = &[
     "engine/src/storage/map.rs",
     "hot/src/memory/arena.rs",
+    "hot/src/hash/simd/keccak/neon.rs",
+    "hot/src/hash/simd/keccak/x86.rs",
     "hot/src/hash/simd/neon.rs",
     "hot/src/hash/simd/x86.rs",
     "tools/src/measure/evict.rs",
@@ -660,7 +662,7 @@ fn the_floors_do_no_input_and_output() {
 }
 
 #[test]
-fn unsafe_code_has_five_addresses() {
+fn unsafe_code_has_seven_addresses() {
     let mut broken = Vec::new();
     for source in repository().sources.iter().filter(|source| !UNSAFE_FILES.contains(&source.path.as_str())) {
         let found = (1..).zip(&source.lines).filter(|(_, line)| words(&line.code, "unsafe").next().is_some());

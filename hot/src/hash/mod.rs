@@ -18,6 +18,7 @@
 //! because ICS23 refuses empty values.
 
 pub(crate) mod compress;
+pub(crate) mod keccak;
 pub(crate) mod simd;
 
 use std::cmp::Ordering;
