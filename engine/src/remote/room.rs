@@ -63,8 +63,8 @@ struct Held {
     id: FileId,
     /// Changes when it is retired.
     name: Mutex<String>,
-    /// Bytes that it takes.
-    written: AtomicU64,
+    /// Bytes that it took when files were counted, or when it was opened, and that this process wrote since. Others may write to it too.
+    taken: AtomicU64,
 }
 
 impl Room {
@@ -103,7 +103,7 @@ impl Room {
     /// Has a file count that is opened and takes so much already.
     pub(crate) fn share(self: &Arc<Self>, name: &str, id: FileId, allocated: u64) -> Share {
         let name = name.to_owned();
-        let held = Arc::new(Held { id, name: Mutex::new(name.clone()), written: AtomicU64::new(allocated) });
+        let held = Arc::new(Held { id, name: Mutex::new(name.clone()), taken: AtomicU64::new(allocated) });
         self.held.lock().entry(name).or_default().push(Arc::clone(&held));
         Share { room: Arc::clone(self), held }
     }
@@ -121,6 +121,13 @@ impl Room {
         entries.retain(|entry| is_ours(&entry.name));
         entries.sort_by_key(|entry| (!entry.name.ends_with(RETIRED), entry.used));
         let mut used: u64 = entries.iter().map(|entry| entry.allocated).sum();
+        // By what they are, since another process may have renamed them.
+        let taken: HashMap<FileId, u64> = entries.iter().map(|entry| (entry.id, entry.allocated)).collect();
+        for file in held.values().flatten() {
+            if let Some(taken) = taken.get(&file.id) {
+                file.taken.store(*taken, Ordering::Relaxed);
+            }
+        }
         let is_full = used + wanted > self.full();
         for entry in entries.iter().filter(|entry| !held.contains_key(&entry.name)) {
             let goes =
@@ -142,7 +149,7 @@ impl renewal::Room for Room {
         }
         let held = self.held.lock();
         let data = held.iter().filter(|(name, _)| is_data(name)).flat_map(|(_, held)| held);
-        data.map(|held| held.written.load(Ordering::Relaxed)).sum::<u64>() > self.size / 4
+        data.map(|held| held.taken.load(Ordering::Relaxed)).sum::<u64>() > self.size / 4
     }
 
     fn retire(&self) -> Result<(), Error> {
@@ -216,7 +223,7 @@ impl Share {
             }
             room.used.fetch_add(bytes, Ordering::Relaxed);
         }
-        self.held.written.fetch_add(bytes, Ordering::Relaxed);
+        self.held.taken.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -226,7 +233,7 @@ impl Share {
     #[expect(clippy::unnecessary_wraps, reason = "in place of `take`")]
     pub(crate) fn take_in_advance(&self, bytes: u64) -> Result<(), Error> {
         self.room.used.fetch_add(bytes, Ordering::Relaxed);
-        self.held.written.fetch_add(bytes, Ordering::Relaxed);
+        self.held.taken.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -240,10 +247,11 @@ impl Drop for Share {
         if same.is_empty() {
             held.remove(&name);
             // What stays, because another process has it open or the system refuses, goes when files are counted.
-            if name.ends_with(RETIRED) && remove_unused(&self.room.dir.join(&name)).unwrap_or(false) {
-                let written = self.held.written.load(Ordering::Relaxed);
-                let less = |used: u64| Some(used.saturating_sub(written));
-                let _ = self.room.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+            if name.ends_with(RETIRED) {
+                let _ = remove_unused(&self.room.dir.join(&name));
+                // Whether that freed anything only a count says: where another process gave the same file up before, it has the name that
+                // it got there, and its bytes stay until that process closes it too.
+                self.room.recount_at.store(0, Ordering::Relaxed);
             }
         }
     }
@@ -251,7 +259,97 @@ impl Drop for Share {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+    use crate::read::renewal::Room as _;
+    use crate::storage::sparse::SparseFile;
+
+    const PIECE: u64 = 64 << 10;
+    const SIZE: u64 = 64 * PIECE;
+
+    /// What a process has of a cache: as far as the system is concerned, a second one in this process is another process.
+    struct Process {
+        room: Arc<Room>,
+        file: SparseFile,
+        share: Share,
+        written: u64,
+    }
+
+    impl Process {
+        fn open(dir: &Path) -> Self {
+            let room = Room::open(dir, SIZE).unwrap();
+            let (file, share) = Self::file(&room);
+            Self { room, file, share, written: 0 }
+        }
+
+        fn file(room: &Arc<Room>) -> (SparseFile, Share) {
+            let name = format!("{}.kv", blake3::hash(b"x").to_hex());
+            let file = SparseFile::open(&room.path_of(&name), 2 * SIZE).unwrap();
+            let share = room.share(&name, file.id, file.allocated().unwrap());
+            (file, share)
+        }
+
+        /// Writes pieces from a place on, until one is refused; returns how many it wrote.
+        fn write(&mut self, from: u64, most: u64) -> u64 {
+            let fits = |piece: &u64| {
+                self.share.take(PIECE).is_ok_and(|()| {
+                    self.file.write_at((from + piece) * PIECE, &vec![7; PIECE as usize]).unwrap();
+                    true
+                })
+            };
+            let written = (0..most).take_while(fits).count() as u64;
+            self.written += written;
+            written
+        }
+
+        /// Goes on with an empty file.
+        fn renew(&mut self) {
+            self.room.retire().unwrap();
+            (self.file, self.share) = Self::file(&self.room);
+        }
+    }
+
+    fn taken(dir: &Path) -> u64 {
+        list_folder(dir).unwrap().iter().map(|entry| entry.allocated).sum()
+    }
+
+    #[test]
+    fn a_file_that_two_processes_give_up_counts_until_both_have_closed_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut one, other) = (Process::open(dir.path()), Process::open(dir.path()));
+        assert_eq!(one.write(0, 36), 36);
+        // The other one gives it up first, and still reads it.
+        other.room.retire().unwrap();
+        one.renew();
+        one.write(0, u64::MAX);
+        assert!(taken(dir.path()) <= SIZE * 3 / 4, "{} of {SIZE}", taken(dir.path()));
+        let few = one.written - 36;
+        one.renew();
+        assert_eq!(one.write(0, u64::MAX), few, "what it gave up alone is free again");
+        drop(other);
+        one.renew();
+        assert!(one.write(0, u64::MAX) > 36, "and now the first as well");
+        drop(one);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn each_of_the_processes_that_fill_a_file_together_gives_it_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut processes: Vec<Process> = (0..4).map(|_| Process::open(dir.path())).collect();
+        for (from, process) in (0..).step_by(11).zip(&mut processes) {
+            assert!(!process.room.wants_renewal());
+            assert_eq!(process.write(from, 11), 11);
+        }
+        for process in &mut processes {
+            // A process that reads nothing new has no reason to count.
+            process.write(60, 1);
+            assert!(process.room.wants_renewal());
+            process.renew();
+        }
+        assert!(processes[0].write(0, 11) == 11 && taken(dir.path()) < SIZE / 4);
+    }
 
     #[test]
     fn only_files_of_a_cache_are_touched() {

@@ -21,7 +21,7 @@ fn at<T>(operation: Operation, path: &Path, result: io::Result<T>) -> Result<T, 
 }
 
 /// What is the same for two names of one file, on one machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileId(u64, u64);
 
 impl FileId {
@@ -111,6 +111,7 @@ impl SparseFile {
 /// A file of a folder of sparse files.
 pub(crate) struct SparseEntry {
     pub(crate) name: String,
+    pub(crate) id: FileId,
     /// The bytes that it takes of its disk.
     pub(crate) allocated: u64,
     pub(crate) used: SystemTime,
@@ -130,7 +131,8 @@ pub(crate) fn list_folder(dir: &Path) -> Result<Vec<SparseEntry>, Error> {
         let Ok(metadata) = entry.metadata() else { continue };
         if let (true, Ok(name)) = (metadata.is_file(), entry.file_name().into_string()) {
             let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            entries.push(SparseEntry { name, allocated: metadata.blocks() * BLOCK, used });
+            let (id, allocated) = (FileId::of(&metadata), metadata.blocks() * BLOCK);
+            entries.push(SparseEntry { name, id, allocated, used });
         }
     }
     Ok(entries)
