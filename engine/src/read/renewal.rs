@@ -17,11 +17,17 @@ use crate::remote_error::RemoteError;
 use crate::segment::live::LiveSegment;
 use crate::storage::directory::Directory;
 
-/// How often a read begins anew that finds the cache full.
+/// How often a read begins anew with other files that finds the cache full.
 const TRIES: u32 = 6;
 
 /// Before the second of them, twice as long before each further one: reads that hold former files may end meanwhile.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// No pause is longer.
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+
+/// How long a read waits for the room of files that were given up and are still read: by a process that may be slow, over a network that may be.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where the files are.
 pub(crate) trait Room: Send + Sync {
@@ -33,6 +39,12 @@ pub(crate) trait Room: Send + Sync {
     /// # Errors
     /// [`Error::Io`].
     fn retire(&self) -> Result<(), Error>;
+
+    /// Whether files that were given up, by this process or another, still take room.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn has_retired(&self) -> Result<bool, Error>;
 }
 
 /// A read state whose files can be exchanged.
@@ -118,21 +130,24 @@ impl Renewable {
         &self,
         read: &mut dyn FnMut(&Arc<ReadState>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut pause = PAUSE;
-        for _ in 1..TRIES {
+        let (mut tries, mut pause, mut waited) = (1, PAUSE, Duration::ZERO);
+        loop {
             let state = self.state();
-            match read(&state) {
-                Err(Error::Remote(RemoteError::CacheFull { .. } | RemoteError::DiskFull { .. })) => {
-                    let used = Arc::as_ptr(&state);
-                    drop(state);
-                    self.renewal.renew(|| !std::ptr::eq(used, Arc::as_ptr(&self.state())))?;
-                    thread::sleep(pause);
-                    pause *= 2;
-                }
-                other => return other,
+            let found = read(&state);
+            let Err(Error::Remote(RemoteError::CacheFull { .. } | RemoteError::DiskFull { .. })) = found
+            else {
+                return found;
+            };
+            let used = Arc::as_ptr(&state);
+            drop(state);
+            if tries < TRIES {
+                self.renewal.renew(|| !std::ptr::eq(used, Arc::as_ptr(&self.state())))?;
+            } else if waited >= PATIENCE || !self.renewal.room.has_retired()? {
+                return found;
             }
+            thread::sleep(pause);
+            (tries, waited, pause) = (tries + 1, waited + pause, (2 * pause).min(PAUSE_MAX));
         }
-        read(&self.state())
     }
 }
 

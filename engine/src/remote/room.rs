@@ -168,6 +168,13 @@ impl renewal::Room for Room {
         }
         Ok(())
     }
+
+    fn has_retired(&self) -> Result<bool, Error> {
+        // What nobody has open any more goes with the count.
+        self.clear(0)?;
+        let is_retired = |name: &str| name.ends_with(RETIRED) && is_ours(name);
+        Ok(list_folder(&self.dir)?.iter().any(|entry| is_retired(&entry.name)))
+    }
 }
 
 /// Whether a file is one for data, and was not given up.

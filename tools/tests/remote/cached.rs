@@ -86,6 +86,37 @@ fn every_read_comes_out_of_a_small_cache() {
 }
 
 #[test]
+fn a_read_waits_for_the_room_of_files_that_others_still_read() {
+    let dir = TempDir::new().unwrap();
+    let (_archive, stub) = pushed_large(dir.path());
+    let cache = dir.path().join("cache");
+    let reader = Reader::open_remote(&bucket(&stub), &RemoteOptions::new(&cache).cache_size(SMALL)).unwrap();
+    let view = reader.latest().unwrap();
+    let mut numbers = small_numbers(9, 1_000).into_iter();
+    let mut get = || {
+        let number = numbers.next().unwrap();
+        assert_eq!(view.get("kv", &key_of(number)).unwrap(), Some(expected(number)));
+    };
+    // Whatever file it begins with, a scan holds it.
+    let mut held = Vec::new();
+    while allocated(&cache) + (160 << 10) < SMALL * 3 / 4 {
+        get();
+        let mut scan = view.scan("kv", &Scan::all().limit(2)).unwrap();
+        scan.next().unwrap().unwrap();
+        held.push(scan);
+    }
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            // Longer than a read begins anew.
+            thread::sleep(Duration::from_millis(500));
+            drop(held);
+        });
+        (0..40).for_each(|_| get());
+    });
+    assert!(allocated(&cache) <= SMALL);
+}
+
+#[test]
 fn a_read_that_needs_more_than_the_cache_is_told_what_to_do() {
     let dir = TempDir::new().unwrap();
     let (_archive, stub) = pushed_large(dir.path());
