@@ -66,6 +66,13 @@ impl PushTo {
     }
 }
 
+/// Says which generation has what was published.
+pub(crate) fn tell_pushed(generation: Option<u64>) {
+    if let Some(generation) = generation {
+        note(format_args!("published as generation {generation}"));
+    }
+}
+
 /// Pushes after each change of the segments until told to end, and then once more.
 fn push_until(
     reader: &Reader,

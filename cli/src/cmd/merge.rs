@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use icecore::MergeOptions;
+use icecore::{Archive, MergeOptions};
 use serde_json::json;
 
-use super::{open_for_upkeep, plan};
+use super::plan;
+use super::upkeep::UpkeepArgs;
 use crate::ask::open_for_one_read;
 use crate::exit::{Exit, Outcome};
 use crate::print::{Out, plural};
@@ -27,9 +28,8 @@ pub(crate) struct Args {
     /// Make no segment longer than this many steps
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..))]
     max_span: Option<u64>,
-    /// Only say what would be done; takes no lock and writes nothing
-    #[arg(long)]
-    dry_run: bool,
+    #[command(flatten)]
+    upkeep: UpkeepArgs,
     /// Tell what was done as JSON
     #[arg(long)]
     json: bool,
@@ -38,7 +38,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Outcome {
     let options =
         MergeOptions::new().domain(args.domain.as_deref()).span_max(args.max_span.unwrap_or(u64::MAX));
-    if args.dry_run {
+    if args.upkeep.dry_run {
         let plan = open_for_one_read(&args.dir)?.plan_merge(&options)?;
         let mut out = Out::new();
         if args.json {
@@ -50,17 +50,20 @@ pub(crate) fn run(args: Args) -> Outcome {
         out.flush()?;
         return Ok(Exit::Done);
     }
-    let archive = open_for_upkeep(&args.dir)?;
-    let before = archive.reader().stats().segments;
-    let merges = archive.merge(&options, &Bars::new())?;
-    let after = archive.reader().stats().segments;
-    archive.close()?;
-    let mut out = Out::new();
-    if args.json {
-        out.json(&json!({ "merges": merges, "segments_before": before, "segments_after": after }))?;
-    } else {
-        out.summary(format_args!("{}: {before} -> {}", plural(merges, "merge"), plural(after, "segment")))?;
-    }
-    out.flush()?;
-    Ok(Exit::Done)
+    let work = |archive: &Archive| {
+        let before = archive.reader().stats().segments;
+        let merges = archive.merge(&options, &Bars::new())?;
+        Ok((merges, before, archive.reader().stats().segments))
+    };
+    args.upkeep.run(&args.dir, work, |(merges, before, after)| {
+        let mut out = Out::new();
+        if args.json {
+            out.json(&json!({ "merges": merges, "segments_before": before, "segments_after": after }))?;
+        } else {
+            let (merges, after) = (plural(merges, "merge"), plural(after, "segment"));
+            out.summary(format_args!("{merges}: {before} -> {after}"))?;
+        }
+        out.flush()?;
+        Ok(Exit::Done)
+    })
 }

@@ -29,6 +29,7 @@ mod root;
 mod scan;
 mod stats;
 mod unwind;
+mod upkeep;
 mod verify;
 mod verify_proof;
 

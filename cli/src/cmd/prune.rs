@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
+use icecore::Archive;
 use serde_json::json;
 
-use super::{open_for_upkeep, plan};
+use super::plan;
+use super::upkeep::UpkeepArgs;
 use crate::ask::open_for_one_read;
 use crate::exit::{Exit, Outcome};
 use crate::number::Height;
@@ -37,9 +39,8 @@ pub(crate) struct Args {
     /// The lowest block that is to stay readable
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     before: Height,
-    /// Only say what would be done; takes no lock and writes nothing
-    #[arg(long)]
-    dry_run: bool,
+    #[command(flatten)]
+    upkeep: UpkeepArgs,
     /// Tell what was done as JSON
     #[arg(long)]
     json: bool,
@@ -73,34 +74,35 @@ fn dry_run(args: &Args) -> Outcome {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    if args.dry_run {
+    if args.upkeep.dry_run {
         return dry_run(args);
     }
-    let archive = open_for_upkeep(&args.dir)?;
-    let before = archive.reader().stats();
-    archive.prune(args.before.resolve(archive.reader())?, &Bars::new())?;
-    let after = archive.reader().stats();
-    let range = archive.reader().range();
-    archive.close()?;
-    let forgotten = before.entries.saturating_sub(after.entries);
-    let mut out = Out::new();
-    if args.json {
-        out.json(&json!({
-            "first": range.map(|range| range.0),
-            "head": range.map(|range| range.1),
-            "versions_forgotten": forgotten,
-            "kv_bytes_before": before.kv_bytes,
-            "kv_bytes_after": after.kv_bytes,
-        }))?;
-    } else {
-        let (first, head) = range.unwrap_or_default();
-        out.summary(format_args!(
-            "{} forgotten, .kv {} -> {}; blocks {first} to {head} stay",
-            plural(forgotten, "version"),
-            bytes(before.kv_bytes),
-            bytes(after.kv_bytes),
-        ))?;
-    }
-    out.flush()?;
-    Ok(Exit::Done)
+    let work = |archive: &Archive| {
+        let before = archive.reader().stats();
+        archive.prune(args.before.resolve(archive.reader())?, &Bars::new())?;
+        Ok((before, archive.reader().stats(), archive.reader().range()))
+    };
+    args.upkeep.run(&args.dir, work, |(before, after, range)| {
+        let forgotten = before.entries.saturating_sub(after.entries);
+        let mut out = Out::new();
+        if args.json {
+            out.json(&json!({
+                "first": range.map(|range| range.0),
+                "head": range.map(|range| range.1),
+                "versions_forgotten": forgotten,
+                "kv_bytes_before": before.kv_bytes,
+                "kv_bytes_after": after.kv_bytes,
+            }))?;
+        } else {
+            let (first, head) = range.unwrap_or_default();
+            out.summary(format_args!(
+                "{} forgotten, .kv {} -> {}; blocks {first} to {head} stay",
+                plural(forgotten, "version"),
+                bytes(before.kv_bytes),
+                bytes(after.kv_bytes),
+            ))?;
+        }
+        out.flush()?;
+        Ok(Exit::Done)
+    })
 }

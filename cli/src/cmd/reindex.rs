@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use icecore::{Density, DensityRule, Reader, ReindexPlan, ReindexRule};
+use icecore::{Archive, Density, DensityRule, Reader, ReindexPlan, ReindexRule};
 use serde_json::json;
 
-use super::open_for_upkeep;
+use super::upkeep::UpkeepArgs;
 use crate::ask::open_for_one_read;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::number::ByteSize;
@@ -33,9 +33,8 @@ pub(crate) struct Args {
     /// Only this domain
     #[arg(long, short, value_name = "NAME")]
     domain: Option<String>,
-    /// Only say what would be done; takes no lock and writes nothing
-    #[arg(long)]
-    dry_run: bool,
+    #[command(flatten)]
+    upkeep: UpkeepArgs,
     /// Tell what was done as JSON
     #[arg(long)]
     json: bool,
@@ -79,26 +78,28 @@ impl Rule {
 pub(crate) fn run(args: &Args) -> Outcome {
     let rule = args.rule.chosen()?;
     let domain = args.domain.as_deref();
-    let (plans, segments) = if args.dry_run {
+    if args.upkeep.dry_run {
         let reader = open_for_one_read(&args.dir)?;
-        (reader.plan_reindex(rule, domain)?, segments(&reader, domain))
-    } else {
-        let archive = open_for_upkeep(&args.dir)?;
+        return tell(args, &reader.plan_reindex(rule, domain)?, segments(&reader, domain));
+    }
+    let work = |archive: &Archive| {
         let plans = archive.reindex(rule, domain, &Bars::new())?;
-        let segments = segments(archive.reader(), domain);
-        archive.close()?;
-        (plans, segments)
+        Ok((plans, segments(archive.reader(), domain)))
     };
+    args.upkeep.run(&args.dir, work, |(plans, segments)| tell(args, &plans, segments))
+}
+
+fn tell(args: &Args, plans: &[ReindexPlan], segments: u64) -> Outcome {
     let mut out = Out::new();
     if args.json {
-        for plan in &plans {
-            out.json(&as_json(plan, args.dry_run))?;
+        for plan in plans {
+            out.json(&as_json(plan, args.upkeep.dry_run))?;
         }
     } else {
         if !plans.is_empty() {
-            out.line(listing(&plans))?;
+            out.line(listing(plans))?;
         }
-        let verb = if args.dry_run { "would be rebuilt" } else { "rebuilt" };
+        let verb = if args.upkeep.dry_run { "would be rebuilt" } else { "rebuilt" };
         out.summary(format_args!("{} of {} {verb}", plans.len(), plural(segments, "segment")))?;
     }
     out.flush()?;

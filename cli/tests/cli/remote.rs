@@ -152,6 +152,40 @@ fn an_ingest_pushes_what_it_finishes() {
     assert_eq!((&pushed["is_new"], &pushed["head"]), (&json!(false), &json!(39)));
 }
 
+#[test]
+fn what_merges_reindexes_and_prunes_publish_goes_up() {
+    let place = Place::new();
+    let url = pushed_chain(&place);
+    let dir = place.text("a.ice");
+    let remote_head = || icecore(&["push", &dir, &url, "--json"]).ok().json();
+    let generation = || remote_head()["generation"].as_u64().unwrap();
+    let segments =
+        || icecore(&["ls", &url, "--json", "--cache", &place.text("cache")]).ok().out.lines().count();
+    let (before, many) = (generation(), segments());
+
+    icecore(&["merge", &dir, "--push-to", &url, "--dry-run"]).fails(2, "--dry-run");
+    icecore(&["merge", &dir, "--push-to", "bucket"]).fails(2, "not a bucket");
+    assert_eq!(segments(), many, "what is refused does nothing");
+    for (verb, more) in [("merge", &[][..]), ("reindex", &["--m", "32"]), ("prune", &["--before", "17"])] {
+        let past = generation();
+        let done = icecore(&[&[verb, &dir, "--push-to", &url], more].concat()).ok();
+        assert!(done.err.contains(&format!("published as generation {}", past + 1)), "{verb}: {}", done.err);
+        assert_eq!(remote_head()["is_new"], json!(false), "{verb}");
+        assert_eq!(generation(), past + 1, "{verb}");
+    }
+    assert!(segments() < many && before < generation());
+    let cache = place.text("cache");
+    icecore(&["get", &url, "accounts-3", "--domain", "accounts", "--at", "16", "--cache", &cache])
+        .fails(3, "16");
+
+    // A bucket that fails undoes nothing.
+    place.file("no folder", "");
+    let broken = format!("file://{}/bucket", place.text("no folder"));
+    let failed = icecore(&["reindex", &dir, "--m", "64", "--push-to", &broken]);
+    assert!(failed.code != 0 && failed.err.contains("the archive is complete"), "{}", failed.err);
+    assert!(failed.out.contains("rebuilt"), "{}", failed.out);
+}
+
 /// A bucket with an archive of two domains, ten steps of four blocks each; and its URL. Each step is added by a run of its own, so that it
 /// has its own segments.
 fn pushed_chain(place: &Place) -> String {

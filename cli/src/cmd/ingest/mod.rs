@@ -27,10 +27,7 @@ use crate::number;
 use crate::print::count;
 use crate::progress::{self, Bars};
 #[cfg(feature = "s3")]
-use crate::{
-    notes::note,
-    push_to::{PushTo, PushToArgs},
-};
+use crate::push_to::{PushTo, PushToArgs, tell_pushed};
 
 /// Blocks that are parsed ahead of the one being committed.
 const AHEAD_MAX: usize = 16;
@@ -200,9 +197,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     tell_unknown(&tally);
     let told = summarise(&tally, head, root, started.elapsed().as_secs_f64(), args.json)?;
     #[cfg(feature = "s3")]
-    if let Some(Some(generation)) = pushed? {
-        note(format_args!("published as generation {generation}"));
-    }
+    tell_pushed(pushed?.flatten());
     Ok(told)
 }
 
