@@ -1,15 +1,16 @@
 //! What every command that asks an archive about keys has in common: which domain, which height, which face, and what there
 //! is to say after the reads.
 
+use std::fmt;
 use std::path::Path;
 
 use clap::Args;
 use icecore::{ErrorKind, ReadOptions, Reader, View};
 
-use crate::encoding::{Encoding, Face, may_be_hex};
+use crate::encoding::{Encoding, Face, may_be_hex, quoted};
 use crate::exit::Failure;
 use crate::keys::{KeyShape, is_ethereum};
-use crate::notes::warning;
+use crate::notes::{is_quiet, tell, warning};
 use crate::number::Height;
 use crate::place::{ONE_READ, Place, tell_cost};
 use crate::print::plural;
@@ -168,8 +169,19 @@ impl Asked {
         self.encoding.face_of_keys(bound, self.is_ethereum)
     }
 
+    /// Says on standard error that nothing was found for `key`, and what to try; under `--quiet` the exit code says it alone.
+    pub(crate) fn tell_absent(&self, key: &str, what: fmt::Arguments<'_>) {
+        if is_quiet() {
+            return;
+        }
+        tell(format_args!("icecore: {} has {what}", quoted(key)));
+        if let Some(suspicion) = self.suspicion(key) {
+            tell(format_args!("  help: {suspicion}"));
+        }
+    }
+
     /// What to try where nothing was found for `key`.
-    pub(crate) fn suspicion(&self, key: &str) -> Option<String> {
+    fn suspicion(&self, key: &str) -> Option<String> {
         let is_suspect = self.encoding == Encoding::Auto && may_be_hex(key);
         is_suspect.then(|| format!("without 0x a key is text; the bytes of these digits are 0x{key}"))
     }

@@ -4,9 +4,8 @@ use icecore::{Lookup, Source};
 use serde_json::json;
 
 use crate::ask::Question;
-use crate::encoding::{RULE, quoted};
+use crate::encoding::RULE;
 use crate::exit::{Exit, Outcome};
-use crate::notes::{is_quiet, tell};
 use crate::number::HEIGHT_FORMS;
 use crate::print::Out;
 
@@ -64,15 +63,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     }
     out.flush()?;
-    if value.is_none() && !args.question.json && !is_quiet() {
-        tell(format_args!(
-            "icecore: {} has no value in {domain} at block {}",
-            quoted(&args.key),
-            view.height()
-        ));
-        if let Some(suspicion) = asked.suspicion(&args.key) {
-            tell(format_args!("  help: {suspicion}"));
-        }
+    if value.is_none() && !args.question.json {
+        asked.tell_absent(&args.key, format_args!("no value in {domain} at block {}", view.height()));
     }
     asked.tell_reads();
     Ok(if value.is_some() { Exit::Done } else { Exit::No })

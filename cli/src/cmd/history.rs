@@ -61,6 +61,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     }
     out.flush()?;
+    if versions.is_empty() && !args.json {
+        asked.tell_absent(&args.key, format_args!("no version in {domain}"));
+    }
     asked.tell_reads();
     Ok(if versions.is_empty() { Exit::No } else { Exit::Done })
 }

@@ -38,10 +38,15 @@ Requests and answers:
       what `icecore prove` prints
 \"domain\" may be left out where the archive has one, \"at\" for the newest
 block; \"at\" may also be \"latest\", -10 or \"0x11\". An \"id\" beside the request,
-any JSON, comes back first in its answer. A request that cannot be answered
-gets {{\"error\":\"...\"}} on its line and the rest go on. Damage of the archive
-shows in the exit code too. Requests that arrive later see the blocks that
-were committed meanwhile.
+any JSON, comes back first in its answer. A blank line is passed over and has
+no answer. Requests that arrive later see the blocks that were committed
+meanwhile.
+
+A request that cannot be answered gets {{\"error\":\"...\"}} on its line and the
+rest go on. The exit code is 0 also where there were such requests, and where
+keys were not found: each answer says so itself. It is that of the first damage
+or refusal of the system that a read met, as of any command, once all requests
+are answered.
 
 {RULE}
 

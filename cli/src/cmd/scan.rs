@@ -5,7 +5,7 @@ use icecore::{Entry, Scan};
 use crate::ask::{Asked, Question};
 use crate::encoding::RULE;
 use crate::exit::{Exit, Failure, Outcome};
-use crate::number::HEIGHT_FORMS;
+use crate::number::{HEIGHT_FORMS, whole};
 use crate::print::Out;
 
 /// Print keys and values in order at a block: a key, a tab, its value.
@@ -45,7 +45,7 @@ pub(crate) struct Range {
     #[arg(long, short)]
     reverse: bool,
     /// At most this many
-    #[arg(long, short = 'n', value_name = "N")]
+    #[arg(long, short = 'n', value_name = "N", value_parser = whole, allow_hyphen_values = true)]
     limit: Option<u64>,
 }
 

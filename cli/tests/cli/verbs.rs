@@ -77,6 +77,7 @@ fn scan_goes_both_ways() {
     let json = icecore(&["scan", &dir, "--from", "c", "--json"]).ok();
     assert_eq!(json.json_lines(), [json!(["c", "=c"]), json!(["d", "0xff"])]);
     assert_eq!(icecore(&["scan", &dir, "--prefix", "none"]).ok().out, "");
+    icecore(&["scan", &dir, "--limit", "-1"]).fails(2, "\"-1\" is not a whole number");
 }
 
 #[test]
@@ -87,7 +88,10 @@ fn history_is_newest_first() {
     let json = icecore(&["history", &dir, "gone", "--json", "--at", "19"]).ok().json();
     assert_eq!(json, json!({ "versions": [[10, "here"]] }));
     assert_eq!(icecore(&["history", &dir, "k"]).ok().out.lines().count(), 40);
-    icecore(&["history", &dir, "never"]).fails(1, "");
+    icecore(&["history", &dir, "never"]).fails(1, "\"never\" has no version in kv");
+    icecore(&["history", &dir, "abcd"]).fails(1, "the bytes of these digits are 0xabcd");
+    let quiet = icecore(&["history", &dir, "never", "--quiet"]).fails(1, "");
+    assert_eq!(quiet.err, "");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use icecore::{Entry, ErrorKind};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::ask::Asked;
@@ -18,7 +18,7 @@ use crate::print::Out;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a request")]
 pub(super) struct Request<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "given")]
     pub(super) id: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) get: Option<OfKey<'a>>,
@@ -35,8 +35,13 @@ pub(super) struct Request<'a> {
 /// The `id` of a request that is not sound otherwise.
 #[derive(Deserialize)]
 struct Named<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "given")]
     id: Option<&'a RawValue>,
+}
+
+/// An `id` that is there, `null` too.
+fn given<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    Deserialize::deserialize(deserializer).map(Some)
 }
 
 #[derive(Deserialize)]
