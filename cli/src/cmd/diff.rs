@@ -22,7 +22,8 @@ lacks has one line. With --json one line for each key:
   {{\"domain\":..,\"key\":..,\"left\":value|null,\"right\":value|null}}
 Keys come in order, domain after domain. Both states are read as they are on
 disk; what is held in memory does not grow with them. With --quiet nothing is
-printed, and the first difference ends the work.
+printed, and the first difference ends the work. A reader that has seen enough
+may close the pipe: the exit code is 1 then as well.
 
 {RULE}
 
@@ -86,6 +87,14 @@ struct Difference<'a> {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
+    match compare(args) {
+        // Nothing but differences is written: who closes the pipe may have seen one, and there is one.
+        Err(failure) if failure.is_broken_pipe() => Ok(Exit::No),
+        done => done,
+    }
+}
+
+fn compare(args: &Args) -> Outcome {
     if args.right.is_none() && args.from.is_none() && args.to.is_none() {
         return Err(Failure::usage(
             "one archive needs two heights, --from or --to or both; or name another archive",

@@ -1,10 +1,11 @@
 //! `icecore diff`: every key that differs and no other.
 
 use std::collections::BTreeMap;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::driver::{Place, archive, forty_blocks, icecore, line};
+use crate::driver::{Place, archive, command, forty_blocks, icecore, line};
 
 /// All keys of an archive of one domain at a height.
 fn state(dir: &str, at: u64) -> BTreeMap<String, Value> {
@@ -36,6 +37,20 @@ fn two_heights_differ_in_what_their_scans_do() {
     assert!(newest.code == 1 && newest.out.starts_with("-\tkv\teven\t0x0026\n+\tkv\teven\t0x0028\n"));
     let quiet = icecore(&["diff", &dir, "--from", "-1", "-q"]);
     assert_eq!((quiet.code, quiet.out, quiet.err), (1, String::new(), String::new()));
+}
+
+/// As `diff` and `git diff` end, which a closed pipe kills: whatever they are taken for, it is not "the same".
+#[test]
+fn states_whose_differences_nobody_reads_differ_all_the_same() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    for _ in 0..8 {
+        let mut command = command(&["diff", &dir, "--from", "-1"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!((ended.status.code(), ended.stderr.as_slice()), (Some(1), &b""[..]));
+    }
 }
 
 #[test]
