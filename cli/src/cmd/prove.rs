@@ -7,9 +7,10 @@ use serde_json::value::RawValue;
 use crate::ask::{Asked, Question};
 use crate::encoding::{RULE, hex};
 use crate::exit::{Exit, Failure, Outcome};
+use crate::input::LINE_LEN_MAX;
 use crate::notes::note;
 use crate::number::{HEIGHT_FORMS, Height};
-use crate::print::{Out, count, plural};
+use crate::print::{Out, bytes, count, plural};
 
 /// Write a proof of a key's value, or of its absence, at a block. Always JSON.
 #[derive(clap::Args)]
@@ -81,6 +82,7 @@ pub(crate) fn prove(
     let view = asked.view(at)?;
     let key = asked.key(domain, key)?;
     let value = view.get(domain, &key)?;
+    check_len(value.as_ref().map_or(0, Vec::len) as u64)?;
     let (batch, cost) = view.prove_counted(&[(domain, &key)], Parallelism::Off)?;
     let document = Document {
         id: None,
@@ -94,10 +96,43 @@ pub(crate) fn prove(
     Ok((document, cost))
 }
 
+/// What a document has beside the value: 256 siblings, a key, names, twice as long in hex.
+const PROOF_SPARE: u64 = 64 << 10;
+
+/// Refuses to write what [`verify-proof`](super::verify_proof) would not read: a line in which the value stands twice, in hex, once by itself
+/// and once in the proof.
+fn check_len(value_len: u64) -> Result<(), Failure> {
+    if 4 * value_len + PROOF_SPARE <= LINE_LEN_MAX {
+        return Ok(());
+    }
+    let reason = format!(
+        "the value has {}: its proof would be longer than {}, which `icecore verify-proof` reads",
+        bytes(value_len),
+        bytes(LINE_LEN_MAX),
+    );
+    Err(Failure::usage(format!("{reason}; the library makes and checks proofs of any value (`View::prove`)")))
+}
+
 fn told(cost: ProofCost) -> String {
     let what = match cost.source {
         ProofSource::Snapshot => "from the snapshot of the block",
         ProofSource::State => "rebuilt from the whole state: the block is no snapshot",
     };
     format!("{what}; {} entries in {}", count(cost.entries), plural(cost.reads, "read"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_that_nobody_could_read_is_refused() {
+        for (len, is_fine) in
+            [(0, true), (200 << 20, true), (255 << 20, true), (256 << 20, false), (1 << 30, false)]
+        {
+            assert_eq!(check_len(len).is_ok(), is_fine, "{len}");
+        }
+        let told = check_len(300 << 20).unwrap_err().to_string();
+        assert!(told.contains("300.0 MiB") && told.contains("longer than 1.0 GiB"), "{told}");
+    }
 }

@@ -21,7 +21,7 @@ pub(crate) use self::eth_changes::EthChanges;
 pub(crate) use self::geth_diff::{GethDiff, LIMITS};
 pub(crate) use self::inputs::{Inputs, NewFormat};
 pub(crate) use self::jsonl::Jsonl;
-pub(crate) use self::open::{Lines, Meter};
+pub(crate) use self::open::{LINE_LEN_MAX, Lines, Meter};
 use crate::exit::Failure;
 use crate::json::Text;
 use crate::keys::{ETHEREUM_DOMAINS, declare};

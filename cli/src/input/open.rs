@@ -12,7 +12,7 @@ use super::BadLine;
 use crate::exit::Failure;
 
 /// The longest line that is read: a mainnet block's traces take a few megabytes.
-const LINE_LEN_MAX: u64 = 1 << 30;
+pub(crate) const LINE_LEN_MAX: u64 = 1 << 30;
 
 /// One read of the system; also the step in which a pipe is drained.
 const BUFFER_LEN: usize = 256 * 1024;
