@@ -80,6 +80,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
         let why = if report.writer_is_running {
             "the running writer has not published it yet, or its readers still hold it"
+        } else if !problems.is_empty() {
+            "MANIFEST does not name it: a writer that was killed or failed left it, or MANIFEST was put back from before it was written; \
+             keep it until the damage is mended"
         } else {
             "a writer that was killed or failed left it; the next one removes it"
         };

@@ -35,6 +35,34 @@ fn a_limit_of_the_system_is_named_and_not_the_disk() {
 }
 
 #[test]
+fn a_manifest_from_before_condemns_no_newer_file() {
+    let place = Place::new();
+    let blocks = |range: std::ops::RangeInclusive<u64>| -> String {
+        range.map(|block| line(block, "k", Some(&format!("v{block}")))).collect()
+    };
+    let dir = archive(&place, 4, &blocks(1..=20));
+    let manifest = place.path("a.ice").join("MANIFEST");
+    let before = std::fs::read(&manifest).unwrap();
+    icecore(&["ingest", &dir, &place.file("more.jsonl", blocks(21..=80)), "--format", "jsonl"]).ok();
+    let newest = std::fs::read(&manifest).unwrap();
+    std::fs::write(&manifest, before).unwrap();
+    let files = files_of(&dir);
+    let verified = icecore(&["verify", &dir]).fails(4, "a.ice");
+    assert!(
+        verified.out.contains("unused: ") && verified.out.contains("put back from before"),
+        "{}",
+        verified.out
+    );
+    assert!(!verified.out.contains("removes it"), "{}", verified.out);
+    icecore(&["ingest", &dir, &place.file("more.jsonl", blocks(21..=81)), "--format", "jsonl"])
+        .fails(4, "missing");
+    assert!(files_of(&dir) == files, "what is refused removes nothing");
+    std::fs::write(&manifest, newest).unwrap();
+    assert_eq!(icecore(&["get", &dir, "k"]).ok().out, "v80\n");
+    icecore(&["verify", &dir]).ok();
+}
+
+#[test]
 fn merge_and_reindex_change_no_answer() {
     let place = Place::new();
     let dir = archive(&place, 2, &forty_blocks());
