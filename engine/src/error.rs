@@ -392,6 +392,12 @@ impl Error {
         matches!(self, Self::Missing { .. } | Self::File { source: Corrupt(_) | Mismatch { .. }, .. })
     }
 
+    /// Whether a read does without the accessor that gave the error: it is damaged or missing, or the system refuses to let it be read, as
+    /// without a permission or from a bad disk. Where memory, handles or space are short the next file fares no better.
+    pub(crate) fn is_of_accessor_alone(&self) -> bool {
+        self.is_cured_by_rebuild() || matches!(self, Self::Io { .. }) && self.kind() == ErrorKind::Environment
+    }
+
     /// What to do about it. [`ErrorKind`] has the table.
     pub fn kind(&self) -> ErrorKind {
         match self {

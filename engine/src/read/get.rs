@@ -9,7 +9,7 @@
 //! segment that is alone. Where its filter said *maybe* to the key before, the leaf is searched, and the page prefetched, before the filter
 //! is looked at.
 //!
-//! An accessor only speeds a lookup up. Where one is missing or damaged the answer comes from the `.kv` alone, by a binary
+//! An accessor only speeds a lookup up. Where one is missing or damaged, or cannot be read, the answer comes from the `.kv` alone, by a binary
 //! search of its pages, and the statistics say so. A `.kv` that is missing or damaged fails the lookups that need it.
 
 use std::cell::RefCell;
@@ -283,7 +283,7 @@ impl LiveSegment {
         let answer =
             self.kvei.get().and_then(|file| file.view().may_contain(hash).map_err(|e| file.error(e)));
         match answer {
-            Err(error) if error.is_cured_by_rebuild() => {
+            Err(error) if error.is_of_accessor_alone() => {
                 self.kvei.report(&error);
                 Ok(true)
             }
@@ -319,7 +319,7 @@ impl LiveSegment {
     #[inline]
     fn or_all_pages(&self, located: Result<PageSpan, Error>) -> Result<PageSpan, Error> {
         match located {
-            Err(error) if error.is_cured_by_rebuild() => {
+            Err(error) if error.is_of_accessor_alone() => {
                 self.bt.report(&error);
                 Ok(PageSpan { last: self.summary()?.pages.saturating_sub(1), ..PageSpan::page(0) })
             }

@@ -177,7 +177,7 @@ const FETCH_LEN: u64 = 1 << 20;
 
 /// Without a sound block index the segment is gone through, and statistics say so.
 fn unusable(segment: &Arc<LiveSegment>, error: Error) -> Stop {
-    if !error.is_cured_by_rebuild() {
+    if !error.is_of_accessor_alone() {
         return Stop::Failed(error);
     }
     segment.kvbi.iter().for_each(|kvbi| kvbi.report(&error));
