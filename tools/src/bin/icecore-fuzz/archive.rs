@@ -32,7 +32,7 @@ impl Forgery {
 
     /// Changes a file of a segment and lets accessors and manifest name it as it is now.
     fn change_segment_file(&mut self, tape: &mut Tape<'_>) {
-        let kind = *tape.pick(&["kv", "bt", "kvei"]);
+        let kind = *tape.pick(&["kv", "bt", "kvei", "kvbi"]);
         let paths = self.sample.of_kind(kind);
         if paths.is_empty() {
             return;
@@ -59,7 +59,7 @@ impl Forgery {
 
     /// Makes the accessors of a `.kv` those of its new content.
     fn adopt(&mut self, kv: &std::path::Path, content: [u8; 32]) {
-        for kind in ["bt", "kvei"] {
+        for kind in ["bt", "kvei", "kvbi"] {
             let path = kv.with_extension(kind);
             let Some(bytes) = self.sample.files.get(&path) else { continue };
             let mut file = Framed::new(bytes.clone());
@@ -184,6 +184,9 @@ fn read(reader: &Reader, sample: &Sample) -> Result<(), String> {
             let keys: Vec<&[u8]> =
                 sample.keys.iter().filter(|key| key.0 == id).map(|key| &key.1[..]).collect();
             agree(&view, reader, domain, &keys)?;
+            if at == head {
+                changes_agree(reader, domain, &keys)?;
+            }
             if at == head && reader.root(head).is_ok_and(|root| root == sample.root) {
                 is_state(&view, domain, id, sample)?;
             }
@@ -230,6 +233,26 @@ fn agree(view: &View, reader: &Reader, domain: &str, keys: &[&[u8]]) -> Result<(
         }
     }
     proves(view, domain, keys)
+}
+
+/// Whether what blocks changed is what the histories of the keys say, where neither ends in an error. The first block stands for all before it
+/// where a manifest says that it is a floor.
+fn changes_agree(reader: &Reader, domain: &str, keys: &[&[u8]]) -> Result<(), String> {
+    let Ok(changes) = reader.changes(..).and_then(|changes| changes.of_domain(domain)) else { return Ok(()) };
+    let Some((first, last)) = changes.range() else { return Ok(()) };
+    let Ok(changes) = changes.collect::<Result<Vec<_>, _>>() else { return Ok(()) };
+    for key in keys {
+        let history = reader.history(domain, key).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let Ok(history) = history else { continue };
+        let versions = history.into_iter().rev().map(|version| (version.block, version.value));
+        let versions: Vec<_> = versions.filter(|(block, _)| first < *block && *block <= last).collect();
+        let of_key = changes.iter().filter(|change| change.key == *key && first < change.block);
+        let listed: Vec<_> = of_key.map(|change| (change.block, change.after.clone())).collect();
+        if versions != listed {
+            return Err(format!("changes differ from history: {domain} {key:02x?} of {first} to {last}"));
+        }
+    }
+    Ok(())
 }
 
 /// Whether proofs of some keys hold: in one batch, because the tree of the state is built for each call.

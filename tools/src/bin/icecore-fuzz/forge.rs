@@ -1,6 +1,6 @@
 //! Makes every checksum of a mutated file hold again, as somebody does who knows the formats.
 //!
-//! Offsets are those of the three `FORMAT.md`. Nothing here is taken from a reader: the code that is tried must not
+//! Offsets are those of the `FORMAT.md` of each file. Nothing here is taken from a reader: the code that is tried must not
 //! decide what reaches it.
 
 use icecore_segments::checksum::{ContentHasher, crc64};
@@ -30,7 +30,7 @@ fn put(bytes: &mut [u8], at: usize, value: u64) {
     }
 }
 
-/// A `.kv`, `.bt` or `.kvei` that is being forged, and what is known of it from when it was sound.
+/// A `.kv`, `.bt`, `.kvei` or `.kvbi` that is being forged, and what is known of it from when it was sound.
 #[derive(Clone)]
 pub(crate) struct Framed {
     pub(crate) bytes: Vec<u8>,
@@ -97,6 +97,7 @@ impl Framed {
         let found = match self.kind {
             1 => vec![(number(80), number(88), 96), (number(104), number(112), 120)],
             2 => vec![(number(32), number(40), 48)],
+            4 => vec![(number(32), number(24).saturating_mul(8), 40)],
             _ => vec![(number(16), number(8).saturating_mul(4), 24)],
         };
         let in_file = |(at, len, sum_at): (u64, u64, usize)| {

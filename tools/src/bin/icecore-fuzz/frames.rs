@@ -1,6 +1,6 @@
 //! Targets over one file of the segment family: its header, its footer, and what is between.
 
-use icecore_index::{ExistenceFilter, FilterHash, FilterProbe, PivotIndex};
+use icecore_index::{BlockIndex, BlockPage, ExistenceFilter, FilterHash, FilterProbe, PivotIndex};
 use icecore_segments::checksum::Checksum;
 use icecore_segments::frame::{Frame, Header, Kind, PAGE_SIZE};
 use icecore_segments::span::PageSpan;
@@ -22,7 +22,7 @@ fn file_of(tape: &mut Tape<'_>, kind: &str) -> (&'static Sample, Framed) {
 }
 
 fn any_file(tape: &mut Tape<'_>) -> (&'static Sample, Framed) {
-    let kind = *tape.pick(&["kv", "bt", "kvei"]);
+    let kind = *tape.pick(&["kv", "bt", "kvei", "kvbi"]);
     file_of(tape, kind)
 }
 
@@ -63,6 +63,17 @@ pub(crate) fn filter(tape: &mut Tape<'_>) -> Result<(), String> {
     read(sample, &file)
 }
 
+pub(crate) fn blocks(tape: &mut Tape<'_>) -> Result<(), String> {
+    let (sample, mut file) = file_of(tape, "kvbi");
+    between(tape, &mut file);
+    if tape.below(3) == 0 {
+        let payload = file.footer_at() + PAYLOAD_AT;
+        tape.mutate(&mut file.bytes[payload..payload + 32]);
+        file.seal();
+    }
+    read(sample, &file)
+}
+
 /// Changes pages and tables between header and footer, and exchanges pages.
 pub(crate) fn between(tape: &mut Tape<'_>, file: &mut Framed) {
     let footer_at = file.footer_at();
@@ -95,7 +106,7 @@ fn read(sample: &Sample, file: &Framed) -> Result<(), String> {
     guard::within(file.bytes.len(), || {
         let _ = Header::parse(&file.bytes);
         read_segment(sample, &file.bytes)?;
-        for kind in [Kind::PivotIndex, Kind::ExistenceFilter] {
+        for kind in [Kind::PivotIndex, Kind::ExistenceFilter, Kind::BlockIndex] {
             if let Ok(frame) = Frame::parse(&file.bytes, kind) {
                 read_accessors(sample, &file.bytes, frame.parent)?;
             }
@@ -158,6 +169,9 @@ fn read_accessors(sample: &Sample, bytes: &[u8], parent: Checksum) -> Result<(),
             let _ = index.leaf_range(index.leaf(key, 9));
         }
     }
+    if let Ok(index) = BlockIndex::open(bytes, parent) {
+        read_blocks(&index)?;
+    }
     if let Ok(filter) = ExistenceFilter::open(bytes, parent) {
         let _ = filter.verify();
         for (_, key) in &sample.keys {
@@ -169,4 +183,49 @@ fn read_accessors(sample: &Sample, bytes: &[u8], parent: Checksum) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// Walks through the blocks of an index from several on.
+fn read_blocks(index: &BlockIndex<&[u8]>) -> Result<(), String> {
+    let is_sound = index.verify().is_ok();
+    let all = walk_blocks(index, 0)?;
+    let entries = all.iter().fold(0u64, |sum, page| sum.saturating_add(page.entries));
+    if is_sound && entries != index.summary().entries {
+        return Err(format!(
+            "lied: verify approves, and {entries} of {} entries are listed",
+            index.summary().entries
+        ));
+    }
+    let listed = all.iter().map(|page| page.block);
+    let beyond = listed.clone().max().unwrap_or(0).saturating_add(1);
+    for from in listed.step_by(all.len() / 8 + 1).chain([1, beyond, u64::MAX]) {
+        let found = walk_blocks(index, from)?;
+        let _ = index.range_of(from, from.saturating_add(2));
+        if is_sound && !all.iter().filter(|page| page.block >= from).eq(&found) {
+            return Err(format!(
+                "lied: verify approves, and a walk from block {from} differs from the whole one"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// All that the index lists from a block on; what comes after damage is in it too.
+fn walk_blocks(index: &BlockIndex<&[u8]>, from: u64) -> Result<Vec<BlockPage>, String> {
+    let (mut cursor, mut found) = (index.cursor(from), Vec::new());
+    loop {
+        match cursor.next() {
+            Ok(Some(page)) if page.page >= index.summary().pages || page.block < from => {
+                return Err(format!("lied: a page that there is not: {page:?}"));
+            }
+            Ok(Some(page)) => found.push(page),
+            Ok(None) => break,
+            // It goes on after the leaf.
+            Err(_) => {}
+        }
+    }
+    if !found.is_sorted_by_key(|page| (page.block, page.page)) {
+        return Err("lied: blocks out of order".to_owned());
+    }
+    Ok(found)
 }

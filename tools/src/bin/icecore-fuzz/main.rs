@@ -66,8 +66,8 @@ struct Args {
 
 /// All targets, in the order in which `all` runs them.
 const TARGETS: &[Target] = &[
-    Target { name: "header", about: "header page of .kv, .bt and .kvei", run: frames::header },
-    Target { name: "footer", about: "footer page of .kv, .bt and .kvei", run: frames::footer },
+    Target { name: "header", about: "header page of .kv, .bt, .kvei and .kvbi", run: frames::header },
+    Target { name: "footer", about: "footer page of .kv, .bt, .kvei and .kvbi", run: frames::footer },
     Target {
         name: "page",
         about: "data pages, run table, dictionary and large values of a .kv",
@@ -75,6 +75,7 @@ const TARGETS: &[Target] = &[
     },
     Target { name: "index", about: "leaves and top of a .bt", run: frames::index },
     Target { name: "filter", about: "shards and boundaries of a .kvei", run: frames::filter },
+    Target { name: "blocks", about: "leaves and first blocks of a .kvbi", run: frames::blocks },
     Target { name: "manifest", about: "the manifest of an archive", run: archive::manifest },
     Target { name: "log", about: "files and records of the write-ahead log", run: log::log },
     Target { name: "proof", about: "proofs, ICS23 and compact", run: proofs::single },
