@@ -6,7 +6,7 @@ mod watch;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use icecore::storage::Storage;
@@ -245,6 +245,69 @@ fn pruning_takes_the_room_of_the_largest_segment() {
     let (peak, room) = (*peak.lock().unwrap(), largest.iter().max().unwrap() + (8 << 10));
     assert!(peak <= before + room, "{peak} of {before} and {room}");
     assert_sound(&storage, archive, 24, &roots[24..]);
+}
+
+/// A disk with so much left, and what was written to it at most.
+struct Measured {
+    disk: SimStorage,
+    free: AtomicU64,
+    spooled: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl Measured {
+    fn total(&self) -> u64 {
+        let files: u64 = self.disk.files().iter().map(|(_, len)| len).sum();
+        files + self.spooled.load(Ordering::SeqCst)
+    }
+}
+
+impl Watch for Measured {
+    fn before(&self, _: Operation, _: &Path) -> Result<(), Error> {
+        self.peak.fetch_max(self.total(), Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn free_space(&self) -> Option<u64> {
+        Some(self.free.load(Ordering::SeqCst))
+    }
+
+    fn spooled(&self, bytes: u64) {
+        self.spooled.fetch_add(bytes, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_merge_of_many_versions_takes_the_room_that_its_plan_names() {
+    let disk = SimStorage::new();
+    let (free, spooled, peak) = (AtomicU64::new(u64::MAX), AtomicU64::new(0), AtomicU64::new(0));
+    let disk = Watched::new(disk.clone(), Measured { disk, free, spooled, peak });
+    let (storage, seen): (Arc<dyn Storage>, _) = (disk.clone(), &disk.watch);
+    let options = Options::new().domain("a").blocks_per_step(1).reorg_window(0);
+    let archive = Archive::create_on(Arc::clone(&storage), PATH, options, open_options()).unwrap();
+    // More together than the index of blocks is sorted of in memory.
+    for height in 0..3 {
+        let mut block = archive.begin(height).unwrap();
+        for key in 0..if height < 2 { 600_000u32 } else { 0 } {
+            block.put("a", &key.to_be_bytes(), b"").unwrap();
+        }
+        block.commit().unwrap();
+    }
+    archive.emit().unwrap();
+    let plan = archive.reader().plan_merge(&MergeOptions::default()).unwrap();
+    let needed = plan.merges.iter().map(|merge| merge.bytes_needed).max().unwrap();
+    seen.free.store(needed - 1, Ordering::SeqCst);
+    let error = archive.merge(&MergeOptions::new().domain(Some("a")), &()).unwrap_err();
+    assert!(matches!(error, Error::NoRoom { needed: told, .. } if told == needed), "{error}");
+    seen.free.store(needed, Ordering::SeqCst);
+    seen.spooled.store(0, Ordering::SeqCst);
+    let before = seen.total();
+    seen.peak.store(0, Ordering::SeqCst);
+    archive.merge(&MergeOptions::new().domain(Some("a")), &()).unwrap();
+    let written = seen.peak.load(Ordering::SeqCst) - before;
+    let spooled = seen.spooled.load(Ordering::SeqCst);
+    println!("{needed} bytes planned, {written} written, {spooled} of them to temporary files");
+    assert!(1 << 20 < spooled && written <= needed, "{written} of {needed}, {spooled} of it spooled");
 }
 
 #[test]

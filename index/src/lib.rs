@@ -56,7 +56,9 @@ pub mod format {
 mod hash;
 pub mod pivot;
 
-pub use blocks::{BlockCursor, BlockIndex, BlockIndexBuilder, BlockIndexSummary, BlockPage};
+pub use blocks::{
+    BlockCursor, BlockIndex, BlockIndexBuilder, BlockIndexSummary, BlockPage, block_index_spool_max,
+};
 pub use density::{Choice, Density, DensityPolicy, EncodingHint, SegmentFacts};
 pub use filter::{
     BuildParallelism, ExistenceFilter, FILTER_MEMORY_KEYS, FilterBits, FilterBuilder, FilterProbe,

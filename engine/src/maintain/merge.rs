@@ -78,7 +78,7 @@ impl Merge {
             if only.is_some_and(|only| only != domain) {
                 continue;
             }
-            let pieces = pieces(segments);
+            let pieces = pieces(segments, &directory.config);
             let wanted = plan(&pieces, bounds);
             let fitting = plan(&pieces, Bounds { room: free.unwrap_or(u64::MAX), ..bounds });
             if wanted != fitting {

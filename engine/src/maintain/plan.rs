@@ -98,7 +98,7 @@ pub(crate) fn plan_merge(shared: &Shared, options: &MergeOptions) -> Result<Merg
             .iter()
             .map(|segment| {
                 let plan = rewrite_plan(directory, segment.record.steps, &[Arc::clone(segment)])?;
-                Ok((Piece::of(&segment.record), plan))
+                Ok((Piece::of(segment, &directory.config), plan))
             })
             .collect::<Result<_, Error>>()?;
         loop {
@@ -229,6 +229,6 @@ fn rewrite_plan(
         inputs: inputs.iter().map(|input| input.record.stem(&directory.config)).collect(),
         entries: entries_of(inputs)?,
         bytes_read: inputs.iter().map(|input| input.record.kv.summary.len).sum(),
-        bytes_needed: Piece::merged(&pieces(inputs), steps).room(),
+        bytes_needed: Piece::merged(&pieces(inputs, &directory.config), steps).room(),
     })
 }

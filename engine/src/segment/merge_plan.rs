@@ -4,12 +4,14 @@
 //! range with the most segments goes first, of any domain, and of equals the widest: a backlog goes in a few wide steps,
 //! and otherwise a version is rewritten about once per doubling of its segment.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use icecore_index::FILTER_MEMORY_KEYS;
+use icecore_index::{FILTER_MEMORY_KEYS, block_index_spool_max};
+use icecore_segments::frame::PAGE_SIZE;
 use icecore_segments::step::{Step, StepRange};
 
-use crate::manifest::SegmentRecord;
+use crate::options::Config;
 use crate::segment::live::LiveSegment;
 
 /// What the files of a merge need beside the bytes of its inputs: pages that are not full, headers, the manifest.
@@ -26,27 +28,34 @@ pub(crate) struct Piece {
     pub(crate) bytes: u64,
     /// At least as many keys as it has.
     pub(crate) keys_max: u64,
+    /// How many versions it has that go into an index of blocks: 0 where its domain has none.
+    pub(crate) indexed: u64,
 }
 
 impl Piece {
-    pub(crate) fn of(record: &SegmentRecord) -> Self {
+    pub(crate) fn of(segment: &LiveSegment, config: &Config) -> Self {
+        let record = &segment.record;
         let bytes = record.bytes();
         // A filter has at least one fingerprint for each key.
         let keys_max = record.kvei.summary.len * 8 / u64::from(record.filter_bits.get());
-        Self { steps: record.steps, bytes, keys_max }
+        // A segment that cannot be opened fails its merge, and says why.
+        let entries = || segment.summary().map_or(0, |summary| summary.entries);
+        let indexed = if config.has_block_index(record.domain) { entries() } else { 0 };
+        Self { steps: record.steps, bytes, keys_max, indexed }
     }
 
     /// What several become together.
     pub(crate) fn merged(pieces: &[Self], steps: StepRange) -> Self {
-        let bytes = pieces.iter().map(|piece| piece.bytes).sum();
-        Self { steps, bytes, keys_max: pieces.iter().map(|piece| piece.keys_max).sum() }
+        let sum = |of: fn(&Self) -> u64| pieces.iter().map(of).sum();
+        let (bytes, keys_max) = (sum(|piece| piece.bytes), sum(|piece| piece.keys_max));
+        Self { steps, bytes, keys_max, indexed: sum(|piece| piece.indexed) }
     }
 
-    /// What may be written before the inputs go: the files, and the temporary file through which the hashes of many keys go on
-    /// their way to the filter.
+    /// What may be written before the inputs go: the files, and the temporary files through which the hashes of many keys go on their
+    /// way to the filter, and the blocks of many versions to their index.
     pub(crate) fn room(self) -> u64 {
-        let spooled = if self.keys_max > FILTER_MEMORY_KEYS { self.keys_max * HASH_LEN } else { 0 };
-        self.bytes + spooled
+        let hashes = if self.keys_max > FILTER_MEMORY_KEYS { self.keys_max * HASH_LEN } else { 0 };
+        self.bytes + hashes + block_index_spool_max(self.indexed, self.bytes.div_ceil(PAGE_SIZE as u64))
     }
 }
 
@@ -75,8 +84,9 @@ pub(crate) struct Bounds {
 /// The merge to do next in a domain, if there is one. `segments` ascend.
 pub(crate) fn plan(segments: &[Piece], bounds: Bounds) -> Option<Planned> {
     let mut best: Option<Planned> = None;
-    for_each_group(segments, bounds, |group, range| {
-        let (inputs, bytes) = (group.len(), Piece::merged(group, range).room() + ROOM_SPARE);
+    let steps: Vec<StepRange> = segments.iter().map(|piece| piece.steps).collect();
+    for_each_group(&steps, bounds, |group, range| {
+        let (inputs, bytes) = (group.len(), Piece::merged(&segments[group], range).room() + ROOM_SPARE);
         if bytes <= bounds.room && best.is_none_or(|best| inputs > best.inputs) {
             best = Some(Planned { range, inputs, bytes });
         }
@@ -85,7 +95,7 @@ pub(crate) fn plan(segments: &[Piece], bounds: Bounds) -> Option<Planned> {
 }
 
 /// How many segments fewer there are after all merges.
-pub(crate) fn surplus(segments: &[Piece], bounds: Bounds) -> usize {
+pub(crate) fn surplus(segments: &[StepRange], bounds: Bounds) -> usize {
     let (mut surplus, mut merged): (usize, Vec<StepRange>) = (0, Vec::new());
     for_each_group(segments, bounds, |group, range| {
         // Wider ranges come first, so one that was merged covers it or does not touch it.
@@ -98,21 +108,21 @@ pub(crate) fn surplus(segments: &[Piece], bounds: Bounds) -> usize {
 }
 
 /// Visits what can be merged, the widest ranges first: at least two segments each, and no range cuts a segment.
-fn for_each_group(segments: &[Piece], bounds: Bounds, mut visit: impl FnMut(&[Piece], StepRange)) {
+fn for_each_group(segments: &[StepRange], bounds: Bounds, mut visit: impl FnMut(Range<usize>, StepRange)) {
     let widest = bounds.emitted_to.0.min(bounds.span_max);
     let powers = widest.checked_ilog2().unwrap_or(0);
     for span in (1..=powers).rev().map(|power| 1u64 << power) {
         let mut at = 0;
         while at < segments.len() {
-            let start = segments[at].steps.from().0 / span * span;
-            let inside = |piece: &&Piece| piece.steps.from().0 - start < span;
-            let group = &segments[at..at + segments[at..].iter().take_while(inside).count()];
+            let start = segments[at].from().0 / span * span;
+            let inside = |steps: &&StepRange| steps.from().0 - start < span;
+            let group = at..at + segments[at..].iter().take_while(inside).count();
             // A segment that began before the range may reach into it.
-            let is_cut = at > 0 && segments[at - 1].steps.to().0 > start;
-            at += group.len();
+            let is_cut = at > 0 && segments[at - 1].to().0 > start;
+            at = group.end;
             let Some(to) = start.checked_add(span).filter(|to| *to <= bounds.emitted_to.0) else { continue };
             let Some(range) = StepRange::new(Step(start), Step(to)) else { continue };
-            let is_whole = !is_cut && group.iter().all(|piece| range.covers(piece.steps));
+            let is_whole = !is_cut && segments[group.clone()].iter().all(|steps| range.covers(*steps));
             if group.len() >= 2 && is_whole && start >= bounds.from.0 {
                 visit(group, range);
             }
@@ -120,8 +130,12 @@ fn for_each_group(segments: &[Piece], bounds: Bounds, mut visit: impl FnMut(&[Pi
     }
 }
 
-pub(crate) fn pieces(segments: &[Arc<LiveSegment>]) -> Vec<Piece> {
-    segments.iter().map(|segment| Piece::of(&segment.record)).collect()
+pub(crate) fn pieces(segments: &[Arc<LiveSegment>], config: &Config) -> Vec<Piece> {
+    segments.iter().map(|segment| Piece::of(segment, config)).collect()
+}
+
+pub(crate) fn step_ranges(segments: &[Arc<LiveSegment>]) -> Vec<StepRange> {
+    segments.iter().map(|segment| segment.record.steps).collect()
 }
 
 #[cfg(test)]
@@ -133,6 +147,7 @@ mod tests {
             steps: StepRange::new(Step(*from), Step(*to)).unwrap(),
             bytes: (to - from) * 1000,
             keys_max: to - from,
+            indexed: to - from,
         };
         let pieces: Vec<_> = pairs.iter().map(piece).collect();
         let bounds = Bounds { from: Step(0), emitted_to: Step(emitted_to), span_max, room };
@@ -174,8 +189,7 @@ mod tests {
     #[test]
     fn the_surplus_is_what_merging_does_away_with() {
         let bounds = Bounds { from: Step(0), emitted_to: Step(14), span_max: ALL, room: ALL };
-        let piece = |from| Piece { steps: StepRange::single(Step(from)), bytes: 1, keys_max: 1 };
-        let single: Vec<_> = (0..14).map(piece).collect();
+        let single: Vec<_> = (0..14).map(|from| StepRange::single(Step(from))).collect();
         assert_eq!(surplus(&single, bounds), 14 - 3, "[0, 8), [8, 12), [12, 14)");
         assert_eq!(surplus(&single, Bounds { from: Step(8), ..bounds }), 6 - 2);
         assert_eq!(surplus(&single, Bounds { span_max: 2, ..bounds }), 7);
@@ -183,13 +197,17 @@ mod tests {
     }
 
     #[test]
-    fn only_the_hashes_of_many_keys_take_room_of_their_own() {
+    fn only_the_hashes_of_many_keys_and_the_blocks_of_many_versions_take_room_of_their_own() {
         let steps = StepRange::new(Step(0), Step(2)).unwrap();
-        let piece = |keys_max| Piece { steps, bytes: 1000, keys_max };
+        let piece = |keys_max| Piece { steps, bytes: 1000, keys_max, indexed: 0 };
         let half = FILTER_MEMORY_KEYS / 2;
         assert_eq!(Piece::merged(&[piece(half), piece(half)], steps).room(), 2000);
         let spooled = 8 * (2 * half + 1);
         assert_eq!(Piece::merged(&[piece(half), piece(half + 1)], steps).room(), 2000 + spooled);
+        let versions = |indexed| Piece { steps, bytes: 1000, keys_max: 1, indexed };
+        assert_eq!(Piece::merged(&[versions(1 << 19), versions(1 << 19)], steps).room(), 2000);
+        let many = Piece::merged(&[versions(1 << 19), versions(1 << 20)], steps).room();
+        assert_eq!(many, 2000 + block_index_spool_max(3 << 19, 1));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::options::{Durability, OpenOptions};
 use crate::progress::ProgressListener;
 use crate::read::read_state::{ReadState, by_domain};
 use crate::read::shared::Shared;
-use crate::segment::merge_plan::{Bounds, pieces, surplus};
+use crate::segment::merge_plan::{Bounds, step_ranges, surplus};
 use crate::stats::MaintenanceTask;
 use crate::storage::DirLock;
 use crate::wal::log::{Log, NextFile};
@@ -298,7 +298,7 @@ impl WriterGuard<'_> {
     fn count_backlog(&mut self, version: &ReadState) {
         let bounds = self.merge_bounds(self.writer.options.merge_span_max);
         let surplus =
-            |bounds| version.segments.iter().map(move |segments| surplus(&pieces(segments), bounds));
+            |bounds| version.segments.iter().map(move |segments| surplus(&step_ranges(segments), bounds));
         self.state.merge_backlog = surplus(bounds).max().unwrap_or(0);
         self.state.total_backlog = surplus(Bounds { from: Step(0), ..bounds }).sum();
     }

@@ -19,6 +19,9 @@ pub(crate) trait Watch: Send + Sync + 'static {
     fn free_space(&self) -> Option<u64> {
         None
     }
+
+    /// Bytes were appended to a temporary file, which has no name.
+    fn spooled(&self, _bytes: u64) {}
 }
 
 impl<F: Fn(Operation, &Path) -> Result<(), Error> + Send + Sync + 'static> Watch for F {
@@ -106,13 +109,29 @@ impl<S: Storage, W: Watch> Storage for Watched<S, W> {
         Ok(self.watch.free_space())
     }
     fn spool(&self, dir: &Path) -> Result<Box<dyn SpoolFile>, Error> {
-        self.storage.spool(dir)
+        let watch: Arc<dyn Watch> = Arc::clone(&self.watch) as _;
+        Ok(Box::new(WatchedSpool { spool: self.storage.spool(dir)?, watch }))
     }
     fn lock(&self, dir: &Path) -> Result<DirLock, Error> {
         self.storage.lock(dir)
     }
     fn is_locked(&self, dir: &Path) -> Result<bool, Error> {
         self.storage.is_locked(dir)
+    }
+}
+
+struct WatchedSpool {
+    spool: Box<dyn SpoolFile>,
+    watch: Arc<dyn Watch>,
+}
+
+impl SpoolFile for WatchedSpool {
+    fn append(&mut self, bytes: &[u8]) -> Result<u64, Error> {
+        self.watch.spooled(bytes.len() as u64);
+        self.spool.append(bytes)
+    }
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        self.spool.read_at(offset, buf)
     }
 }
 

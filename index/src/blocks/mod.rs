@@ -17,6 +17,7 @@ mod runs;
 
 pub use builder::BlockIndexBuilder;
 pub use reader::{BlockCursor, BlockIndex};
+pub use runs::spool_max as block_index_spool_max;
 
 use icecore_segments::frame::FileSummary;
 use icecore_segments::step::BlockNumber;

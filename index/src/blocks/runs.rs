@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use icecore_segments::bytes::{put_varint, take_varint};
+use icecore_segments::bytes::{put_varint, take_varint, varint_len};
 use icecore_segments::error::Error;
 use icecore_segments::step::BlockNumber;
 
@@ -52,6 +52,18 @@ pub(super) fn sort_by_block(places: &mut Vec<Place>, scratch: &mut Vec<Place>) {
         }
         std::mem::swap(places, scratch);
     }
+}
+
+/// What a run takes beside its entries: a varint of its first block, and a byte more for each of the 2^13 places at most where blocks
+/// of fewer than 2^27 are 2^14 or more apart.
+const RUN_SPARE: u64 = 16 << 10;
+
+/// The most bytes that building the index of so many entries leaves in the spool; they are of a segment of so many data pages.
+pub fn spool_max(entries: u64, pages: u64) -> u64 {
+    let runs = entries.div_ceil(RUN_ENTRIES as u64);
+    // From one entry to the next two bytes of blocks suffice, and a page has no higher number than the last.
+    let entry_max = 2 + varint_len(pages) as u64;
+    if runs > 1 { entries.saturating_mul(entry_max).saturating_add(runs * RUN_SPARE) } else { 0 }
 }
 
 /// A sorted run in the spool.
@@ -151,5 +163,25 @@ mod tests {
             .unwrap();
             assert_eq!(found, expected, "{span}");
         }
+    }
+
+    /// Of the worst kinds of segments that there are: every entry in a page of its own, blocks as far apart as they can be.
+    #[test]
+    fn no_run_is_longer_than_what_is_reckoned_for_it() {
+        let entries = RUN_ENTRIES as u64;
+        for (pages, span) in [(1, 1), (entries / 40, 613), (entries / 40, entries), (entries, 1 << 27)] {
+            let place = |i: u64| Place {
+                block: i.wrapping_mul(0x9E37_79B9_7F4A_7C15) % span,
+                page: (i * pages / entries),
+            };
+            let mut run: Vec<Place> = (0..entries).map(place).collect();
+            sort_by_block(&mut run, &mut Vec::new());
+            let mut spool = MemorySpool::default();
+            let len = Run::write(&run, &mut spool).unwrap().len;
+            let most = spool_max(2 * entries, pages) / 2;
+            println!("{pages} pages, {span} blocks: {len} bytes of {most}");
+            assert!(len <= most && most <= 4 * len, "{pages} {span}: {len} of {most}");
+        }
+        assert_eq!(spool_max(entries, 7), 0, "one run stays in memory");
     }
 }
