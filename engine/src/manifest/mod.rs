@@ -610,6 +610,8 @@ mod tests {
         assert!(refused(&|manifest| {
             manifest.segments.iter_mut().for_each(|segment| segment.kv.summary.len = u64::MAX / 2);
         }));
+        assert!(refused(&|manifest| manifest.segments[0].kv.summary.len = (1 << 60) + 1));
+        assert!(!refused(&|manifest| manifest.segments[0].kv.summary.len = 1 << 59));
         assert!(!refused(&|manifest| manifest.wal_last = u64::MAX - 1), "the files themselves must be there");
     }
 

@@ -9,6 +9,9 @@ use super::Manifest;
 use crate::domain::DomainId;
 use crate::error::Error;
 
+/// No manifest names files of more bytes together: eight times as many still fit 64 bits, and no disk is as large.
+const BYTES_MAX: u64 = 1 << 60;
+
 impl Manifest {
     /// Whether every segment is held.
     pub(crate) fn is_whole(&self) -> bool {
@@ -30,7 +33,7 @@ impl Manifest {
     }
 
     /// Whether its parts agree, as far as the manifest alone shows it, and what is counted up or added up from here has room:
-    /// the next manifest, the next log file, all bytes.
+    /// the next manifest, the next log file, all bytes several times over.
     pub(super) fn is_sound(&self) -> bool {
         let countable =
             self.generation < u64::MAX && self.wal_first <= self.wal_last && self.wal_last < u64::MAX;
@@ -41,7 +44,7 @@ impl Manifest {
         let bytes = files.try_fold(0u64, |sum, file| sum.checked_add(file.summary.len));
         let roots = self.segments.iter().take_while(|segment| segment.domain == DomainId::ROOTS);
         let roots_are_held = roots.into_iter().all(|segment| segment.is_held);
-        countable && bytes.is_some() && roots_are_held && self.names_what_was_emitted()
+        countable && bytes.is_some_and(|bytes| bytes <= BYTES_MAX) && roots_are_held && self.names_what_was_emitted()
     }
 
     /// E4, E5 and E6, as far as the manifest alone shows them.
