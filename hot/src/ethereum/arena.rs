@@ -7,65 +7,12 @@
 use std::fmt::Debug;
 
 use crate::ethereum::account::{Account, EMPTY_CODE_HASH, EMPTY_ROOT};
-use crate::ethereum::nibbles::KeyPath;
+use crate::ethereum::nibbles::{KeyPath, PATH_LEN, nibble};
 use crate::ethereum::node::{Reference, ones};
+use crate::ethereum::ptr::{BRANCH_BITS, Kind, LEAF_BITS, Ptr};
 use crate::ethereum::rlp;
+use crate::ethereum::slab::Slab;
 use crate::hash::Hash;
-
-/// The name of a row: which slab, and which row of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Ptr(u32);
-
-/// What a pointer points to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Nothing,
-    Branch,
-    Slot,
-    Account,
-}
-
-/// Rows of one slab are allocated this many at a time.
-const CHUNK_ROWS: usize = 1 << 12;
-/// The bits of a row's number: 4 bits say how many children a branch has, 2 or 1 the size of a leaf.
-const BRANCH_BITS: u32 = 26;
-const LEAF_BITS: u32 = 29;
-const SLOT: u32 = 1 << 31;
-const ACCOUNT: u32 = 1 << 30;
-
-impl Ptr {
-    pub(crate) const NONE: Self = Self(u32::MAX);
-
-    fn branch(children: usize, row: u32) -> Self {
-        Self((children as u32 - 1) << BRANCH_BITS | row)
-    }
-
-    fn slot(size: usize, row: u32) -> Self {
-        Self(SLOT | (size as u32) << LEAF_BITS | row)
-    }
-
-    fn account(is_full: bool, row: u32) -> Self {
-        Self(ACCOUNT | u32::from(is_full) << LEAF_BITS | row)
-    }
-
-    pub(crate) fn kind(self) -> Kind {
-        match self {
-            Self::NONE => Kind::Nothing,
-            Self(bits) if bits & SLOT != 0 => Kind::Slot,
-            Self(bits) if bits & ACCOUNT != 0 => Kind::Account,
-            _ => Kind::Branch,
-        }
-    }
-
-    fn branch_row(self) -> (usize, u32) {
-        ((self.0 >> BRANCH_BITS) as usize, self.0 & ((1 << BRANCH_BITS) - 1))
-    }
-
-    fn leaf_row(self) -> (usize, u32) {
-        let sizes = if self.0 & SLOT != 0 { 3 } else { 1 };
-        ((self.0 >> LEAF_BITS & sizes) as usize, self.0 & ((1 << LEAF_BITS) - 1))
-    }
-}
 
 /// What a branch says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -168,53 +115,6 @@ impl AccountLeaf {
     }
 }
 
-#[derive(Debug)]
-struct Slab<T> {
-    chunks: Vec<Vec<T>>,
-    free: Vec<u32>,
-}
-
-impl<T: Copy> Slab<T> {
-    const fn new() -> Self {
-        Self { chunks: Vec::new(), free: Vec::new() }
-    }
-
-    #[inline]
-    fn get(&self, row: u32) -> &T {
-        &self.chunks[row as usize / CHUNK_ROWS][row as usize % CHUNK_ROWS]
-    }
-
-    #[inline]
-    fn get_mut(&mut self, row: u32) -> &mut T {
-        &mut self.chunks[row as usize / CHUNK_ROWS][row as usize % CHUNK_ROWS]
-    }
-
-    fn add(&mut self, value: T) -> u32 {
-        if let Some(row) = self.free.pop() {
-            *self.get_mut(row) = value;
-            return row;
-        }
-        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK_ROWS) {
-            self.chunks.push(Vec::with_capacity(CHUNK_ROWS));
-        }
-        let row = self.rows();
-        self.chunks.last_mut().expect("a chunk with room was just added").push(value);
-        row
-    }
-
-    fn rows(&self) -> u32 {
-        let full = self.chunks.len().saturating_sub(1) * CHUNK_ROWS;
-        (full + self.chunks.last().map_or(0, Vec::len)) as u32
-    }
-
-    /// Bytes of rows that hold something, and of all that is allocated.
-    fn bytes(&self) -> (usize, usize) {
-        let used = (self.rows() as usize - self.free.len()) * size_of::<T>();
-        let rows = self.rows() as usize * size_of::<T>() + self.free.capacity() * size_of::<u32>();
-        (used, rows + self.chunks.capacity() * size_of::<Vec<T>>())
-    }
-}
-
 /// The branches of one number of children.
 trait Branches: Debug + Send + Sync {
     fn get(&self, row: u32) -> Branch<'_>;
@@ -242,7 +142,7 @@ impl<const N: usize> Branches for Slab<BranchRow<N>> {
     }
 
     fn free(&mut self, row: u32) {
-        self.free.push(row);
+        Slab::free(self, row);
     }
 
     fn rows(&self) -> u32 {
@@ -276,7 +176,7 @@ impl<const N: usize> Slots for Slab<SlotRow<N>> {
     }
 
     fn free(&mut self, row: u32) {
-        self.free.push(row);
+        Slab::free(self, row);
     }
 
     fn rows(&self) -> u32 {
@@ -519,8 +419,8 @@ impl Arena {
                 self.slots[slab].free(row);
             }
             Kind::Account => match node.leaf_row() {
-                (1, row) => self.full.free.push(row),
-                (_, row) => self.plain.free.push(row),
+                (1, row) => self.full.free(row),
+                (_, row) => self.plain.free(row),
             },
         }
     }
@@ -531,7 +431,7 @@ impl Arena {
         while node.kind() == Kind::Branch {
             let head = self.branch(node).head;
             depth += usize::from(head.skip);
-            node = self.child(node, crate::ethereum::nibbles::nibble(path, depth.min(63)));
+            node = self.child(node, nibble(path, depth.min(PATH_LEN - 1)));
             depth += 1;
         }
         (node != Ptr::NONE && self.path(node) == path).then_some(node)

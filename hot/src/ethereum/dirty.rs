@@ -1,9 +1,10 @@
 //! The nodes whose references a batch made stale, and their rehashing, level by level across all tries.
 
 use crate::ethereum::account::slot_rlp;
-use crate::ethereum::arena::{Arena, Kind, Ptr};
+use crate::ethereum::arena::Arena;
 use crate::ethereum::nibbles::PATH_LEN;
 use crate::ethereum::node::{INLINE_BELOW, Reference, put_branch, put_extension, put_leaf};
+use crate::ethereum::ptr::{Kind, Ptr};
 use crate::hash::Hash;
 use crate::hash::keccak::blocks;
 use crate::hash::simd::HashBackend;

@@ -1,9 +1,10 @@
 //! Proofs as `eth_getProof` gives them: the nodes from the root to the leaf, or to where the path ends without one.
 
-use crate::ethereum::arena::{Arena, Kind, Ptr};
+use crate::ethereum::arena::Arena;
 use crate::ethereum::dirty::put_node;
 use crate::ethereum::nibbles::{KeyPath, common_nibbles, nibble};
 use crate::ethereum::node::{INLINE_BELOW, Reference, put_extension};
+use crate::ethereum::ptr::{Kind, Ptr};
 use crate::ethereum::trie::StateTrie;
 
 /// The nodes of a proof, in order from the root on. A node that is inlined is in the one before it, and not on its own.

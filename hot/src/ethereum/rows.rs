@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ethereum::arena::{Arena, Kind, Ptr};
+use crate::ethereum::arena::Arena;
 use crate::ethereum::dirty::put_node;
 use crate::ethereum::nibbles::{KeyPath, Nibbles, common_nibbles, nibble};
 use crate::ethereum::node::{NodeRef, Reference};
+use crate::ethereum::ptr::{Kind, Ptr};
 use crate::ethereum::trie::StateTrie;
 use crate::ethereum::undo::Undo;
 

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crate::ethereum::account::{Account, EMPTY_ROOT};
-use crate::ethereum::arena::{AccountLeaf, Arena, Kind, Ptr, Storage};
+use crate::ethereum::arena::{AccountLeaf, Arena, Storage};
 use crate::ethereum::batch::{StateBatch, TrieError};
 use crate::ethereum::dirty::DirtyNodes;
 use crate::ethereum::edit::{Edit, Start, plan};
 use crate::ethereum::nibbles::KeyPath;
+use crate::ethereum::ptr::{Kind, Ptr};
 use crate::ethereum::undo::{AccountUndo, Detached, Garbage, Undo};
 use crate::ethereum::update::{Change, Update};
 use crate::hash::simd::HashBackend;

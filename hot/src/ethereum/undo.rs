@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::ethereum::arena::{Body, Ptr, Storage};
+use crate::ethereum::arena::{Body, Storage};
 use crate::ethereum::nibbles::KeyPath;
+use crate::ethereum::ptr::Ptr;
 use crate::hash::Hash;
 
 /// Takes a batch back, as long as it is the last that was applied and not yet undone.

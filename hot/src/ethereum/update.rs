@@ -1,9 +1,10 @@
 //! The one way a trie changes: a sorted run of changes goes down from the top, and what it made stale is noted.
 
-use crate::ethereum::arena::{Arena, Kind, Ptr};
+use crate::ethereum::arena::Arena;
 use crate::ethereum::dirty::{DirtyNodes, Parent};
 use crate::ethereum::nibbles::{KeyPath, PATH_LEN, common_nibbles, nibble};
 use crate::ethereum::node::ones;
+use crate::ethereum::ptr::{Kind, Ptr};
 
 /// A leaf that is put, or taken away.
 #[derive(Clone, Copy, Debug)]
