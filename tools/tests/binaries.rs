@@ -329,6 +329,20 @@ fn what_grows_is_measured_on_a_stream_and_drawn() {
 }
 
 #[test]
+fn a_trial_run_of_the_commitment_has_its_figures() {
+    let output = run(env!("CARGO_BIN_EXE_icecore-figures"), &["commitment", "--small", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["conditions"]["trial"], true);
+    let figures = report["figures"].as_array().unwrap();
+    let is_portable = report["conditions"]["hash_backend"] == "Portable";
+    assert_eq!(figures.len(), (1 + 3 * 6) * if is_portable { 1 } else { 2 }, "roof and three states");
+    for figure in figures {
+        assert!(figure["measured"].as_f64().unwrap() > 0.0, "{figure}");
+        assert_eq!(figure["goal"].is_null(), figure["met"].is_null(), "{figure}");
+    }
+}
+
+#[test]
 fn a_trial_run_of_the_hot_layer_has_every_figure_of_its_goals() {
     let output = run(env!("CARGO_BIN_EXE_icecore-figures"), &["hot", "--small", "--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();

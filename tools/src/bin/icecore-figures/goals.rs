@@ -1,6 +1,10 @@
 //! The figures and their goals: the numbers of the design, in the order of its tables.
 
+mod commitment;
+
 use std::fmt;
+
+use commitment::COMMITMENT;
 
 /// What a figure must reach.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -465,6 +469,7 @@ fn all() -> impl Iterator<Item = &'static Goal> {
         .chain(GET)
         .chain(INGEST)
         .chain(REMOTE)
+        .chain(COMMITMENT)
 }
 
 /// The figure of that name.

@@ -1,6 +1,7 @@
 //! Measures every figure that the design promises and says which are met, in one run on one machine.
 
 mod child;
+mod commitment;
 mod export;
 mod files;
 mod follow;
@@ -49,6 +50,8 @@ enum Command {
     Instructions(instructions::InstructionsArgs),
     /// The figures of the hot layer: updates, memory and proofs, beside what the machine can do of hashing and random reads.
     Hot(hot::HotArgs),
+    /// The figures of Ethereum's state trie: updates, undo and memory, beside what the machine can do of Keccak.
+    Commitment(commitment::CommitmentArgs),
     /// The figures of snapshots: what they cost a writer, what they save a proof, and how fast a large archive opens.
     Snapshots(snapshots::SnapshotsArgs),
     /// The figures of an archive of many files: opening, listing, one lookup, verify; syncs of an emission; how merging keeps up.
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Command::Scale(args) => scale::run(&args),
         Command::Instructions(args) => instructions::run(&args),
         Command::Hot(args) => hot::run(&args),
+        Command::Commitment(args) => commitment::run(&args),
         Command::Snapshots(args) => snapshots::run(&args),
         Command::Many(args) => many::run(&args),
         Command::Follow(args) => follow::run(&args),
