@@ -44,7 +44,10 @@ impl Manifest {
         let bytes = files.try_fold(0u64, |sum, file| sum.checked_add(file.summary.len));
         let roots = self.segments.iter().take_while(|segment| segment.domain == DomainId::ROOTS);
         let roots_are_held = roots.into_iter().all(|segment| segment.is_held);
-        countable && bytes.is_some_and(|bytes| bytes <= BYTES_MAX) && roots_are_held && self.names_what_was_emitted()
+        countable
+            && bytes.is_some_and(|bytes| bytes <= BYTES_MAX)
+            && roots_are_held
+            && self.names_what_was_emitted()
     }
 
     /// E4, E5 and E6, as far as the manifest alone shows them.
