@@ -1,13 +1,17 @@
 //! What was read of objects, in sparse files on disk: the bytes of a page are asked for once.
 //!
-//! A file of the cache has the name of its object and its length, and what came of it in its place. Only pages whose checksum holds
+//! A file of the cache has the id of its object in its name, its length, and what came of it in its place. Only pages whose checksum holds
 //! for their place are written, so neither a wrong answer of a store nor a write that a kill tore is ever believed: a page that is
 //! not sound is asked for again. Hence nothing says which pages are here but the file itself, and nothing is synced. Processes may
 //! share a folder: they write the same bytes to the same places. No place is touched through the mapping before it was written, so the
 //! folder may be in memory, where touching a hole would take a page and end the process if there is none.
 //!
+//! An id says what a file is only to who has compared all of it: a hostile bucket may name any id and send other bytes. So the name of a file
+//! in the cache also says who vouches for it, a public key or else the bucket itself, and all that it says of the bytes: length, header, tail,
+//! and with a key the hash of the rest. Readers share a file where these are the same, and no others do.
+//!
 //! For a reader that believes only a key page checksums are no proof: whoever has the bucket makes them right. It compares whole blocks
-//! with their hashes before any byte of them is kept, and has files of its own in the folder.
+//! with their hashes before any byte of them is kept.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,12 +19,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use icecore_segments::checksum::{PAGE_SIZE, Salt, crc64, is_sealed};
+use icecore_segments::frame::Kind;
 use parking_lot::Mutex;
 
 use crate::error::Error;
 use crate::remote::blocks::{BLOCK, BlockHashes};
+use crate::remote::bucket::Bucket;
+use crate::remote::names::{self, Hash};
 use crate::remote::proof::Proof;
-use crate::remote::room::{self, Room, Share};
+use crate::remote::room::{self, HASHES, Room, Share};
 use crate::remote::runtime::Pending;
 use crate::remote::store::{Landed, Store, TRIES};
 use crate::remote_error::RemoteError;
@@ -54,6 +61,8 @@ pub struct RemoteCost {
 pub(crate) struct Cache {
     pub(crate) store: Store,
     pub(crate) room: Arc<Room>,
+    /// What begins the hash of a claim: who makes it.
+    source: blake3::Hasher,
     /// Bytes of an aligned piece: what is asked for where one page is needed.
     fetch: u64,
     bytes: AtomicU64,
@@ -61,9 +70,10 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// A cache of objects of `store`; `fetch` is a number of whole pages.
-    pub(crate) fn new(store: Store, room: Arc<Room>, fetch: u64) -> Self {
-        Self { store, room, fetch, bytes: AtomicU64::new(0), waits: AtomicU64::new(0) }
+    /// A cache of objects of `bucket`; `fetch` is a number of whole pages.
+    pub(crate) fn new(bucket: &Bucket, room: Arc<Room>, fetch: u64) -> Self {
+        let (store, bytes, waits) = (bucket.store.clone(), AtomicU64::new(0), AtomicU64::new(0));
+        Self { store, room, source: source_of(bucket), fetch, bytes, waits }
     }
 
     /// See [`RemoteCost`].
@@ -74,7 +84,43 @@ impl Cache {
     }
 }
 
+/// Who vouches for what comes of a bucket.
+fn source_of(bucket: &Bucket) -> blake3::Hasher {
+    let mut source = blake3::Hasher::new();
+    if let Some(key) = &bucket.trust {
+        put_claim(&mut source, &[b"key", key.as_bytes()]);
+    } else {
+        let (url, endpoint) = (bucket.store.url(), bucket.store.endpoint());
+        put_claim(&mut source, &[b"bucket", url.as_bytes(), endpoint.as_bytes()]);
+    }
+    source
+}
+
+/// Adds parts to what is claimed, so that other parts never give the same bytes.
+fn put_claim(claim: &mut blake3::Hasher, parts: &[&[u8]]) {
+    for part in parts {
+        claim.update(&(part.len() as u64).to_le_bytes()).update(part);
+    }
+}
+
 impl Cache {
+    /// The file for what comes of an object that is said to have this length, maybe this hash of its content, and these pieces.
+    pub(crate) fn file_name(
+        &self,
+        id: &Hash,
+        kind: &str,
+        len: u64,
+        content: Option<&Hash>,
+        known: &[(u64, &[u8])],
+    ) -> String {
+        let mut claim = self.source.clone();
+        put_claim(&mut claim, &[&len.to_le_bytes(), content.map_or(&[][..], |hash| &hash[..])]);
+        for (offset, bytes) in known {
+            put_claim(&mut claim, &[&offset.to_le_bytes(), bytes]);
+        }
+        room::file_name(id, claim.finalize().as_bytes(), kind)
+    }
+
     /// Counts bytes that came.
     fn count(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -147,8 +193,12 @@ impl Flight {
 pub(crate) struct CachedFile {
     cache: Arc<Cache>,
     file: SparseFile,
+    id: Hash,
+    kind: Kind,
     /// The name of the object.
     object: String,
+    /// That of the file.
+    file_name: String,
     len: u64,
     /// What pages of this file are sealed with.
     salt: Salt,
@@ -167,7 +217,8 @@ pub(crate) struct CachedFile {
 
 /// What is known of an object before it is read.
 pub(crate) struct Object {
-    pub(crate) name: String,
+    pub(crate) id: Hash,
+    pub(crate) kind: Kind,
     pub(crate) len: u64,
     pub(crate) salt: Salt,
     /// What its bytes are compared with before they are kept, for who believes only a key. Page checksums are made right by anybody.
@@ -180,18 +231,20 @@ impl CachedFile {
     /// # Errors
     /// [`Error::Io`] of the cache.
     pub(crate) fn open(cache: &Arc<Cache>, object: Object, known: &[(u64, &[u8])]) -> Result<Self, Error> {
-        Self::open_taking(cache, object, known, Share::take)
+        let content = object.proof.as_ref().map(|proof| &proof.content);
+        let name = cache.file_name(&object.id, object.kind.extension(), object.len, content, known);
+        Self::open_taking(cache, object, name, known, Share::take)
     }
 
-    /// The same with another way to take the room for `known`.
+    /// The same by the name of the file, with another way to take the room for `known`.
     fn open_taking(
         cache: &Arc<Cache>,
         object: Object,
+        file_name: String,
         known: &[(u64, &[u8])],
         take: fn(&Share, u64) -> Result<(), Error>,
     ) -> Result<Self, Error> {
-        let Object { name, len, salt, proof } = object;
-        let file_name = room::file_name(&name, proof.is_some());
+        let Object { id, kind, len, salt, proof } = object;
         let file = SparseFile::open(&cache.room.path_of(&file_name), len)?;
         let room = cache.room.share(&file_name, file.id, file.allocated()?);
         let here = PageSet::new(len / PAGE);
@@ -210,7 +263,10 @@ impl CachedFile {
         Ok(Self {
             cache: Arc::clone(cache),
             file,
-            object: name,
+            id,
+            kind,
+            object: names::object(&id, kind),
+            file_name,
             len,
             salt,
             proof,
@@ -232,10 +288,11 @@ impl CachedFile {
             known.push((range.start, bytes));
         }
         let known: Vec<(u64, &[u8])> = known.iter().map(|(offset, bytes)| (*offset, &bytes[..])).collect();
-        let (name, proof) = (self.object.clone(), self.proof.clone());
-        let object = Object { name, len: self.len, salt: self.salt, proof };
+        let Self { id, kind, len, salt, .. } = *self;
+        let (object, name) =
+            (Object { id, kind, len, salt, proof: self.proof.clone() }, self.file_name.clone());
         // The file that was given up is still there, and its room soon is not taken any more.
-        Self::open_taking(&self.cache, object, &known, Share::take_in_advance)
+        Self::open_taking(&self.cache, object, name, &known, Share::take_in_advance)
     }
 
     /// The bytes of it, which are brought when they are needed.
@@ -259,7 +316,12 @@ impl CachedFile {
     /// The hashes of the blocks, where bytes are compared with them.
     async fn hashes(self: Arc<Self>) -> Result<Option<Arc<BlockHashes>>, RemoteError> {
         match &self.proof {
-            Some(proof) => proof.hashes(&self.cache.store, &self.cache.room).await.map(Some),
+            Some(proof) => {
+                let Cache { store, room, .. } = &*self.cache;
+                let content = Some(&proof.content);
+                let name = self.cache.file_name(&proof.id, HASHES, proof.content_len, content, &[]);
+                proof.hashes(store, room, &name).await.map(Some)
+            }
             None => Ok(None),
         }
     }

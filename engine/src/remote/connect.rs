@@ -104,6 +104,7 @@ pub(crate) fn connect(location: &Location, options: &BucketOptions) -> Result<Co
         objects,
         prefix,
         url,
+        endpoint: String::new(),
         secrets: Vec::new(),
     };
     match location.scheme {
@@ -159,7 +160,7 @@ fn s3(location: &Location, options: &BucketOptions) -> Result<Connection, Error>
             .or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint))
             .or(profile.endpoint.clone())
     });
-    if let Some(endpoint) = endpoint {
+    if let Some(endpoint) = endpoint.clone() {
         let is_plain = endpoint.starts_with("http://");
         builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint).with_allow_http(is_plain);
         builder = builder.with_client_options(client().with_allow_http(is_plain));
@@ -173,7 +174,8 @@ fn s3(location: &Location, options: &BucketOptions) -> Result<Connection, Error>
     };
     let objects: Arc<dyn ObjectStore> = Arc::new(build(0)?);
     let patient: Arc<dyn ObjectStore> = Arc::new(build(RETRIES as usize)?);
-    Ok(Connection { objects, patient, prefix: location.prefix.clone(), url: location.url(), secrets })
+    let (prefix, url, endpoint) = (location.prefix.clone(), location.url(), endpoint.unwrap_or_default());
+    Ok(Connection { objects, patient, prefix, url, endpoint, secrets })
 }
 
 /// Whole requests have no limit here, because a long one may take its time; each wait has one.

@@ -88,25 +88,7 @@ impl LocalArchive {
         let mut files = Vec::with_capacity(Kind::ALL.len() * self.segments.len());
         for segment in &self.segments {
             for kind in segment.record.kinds() {
-                let (bytes, tail) = match kind {
-                    Kind::Segment => {
-                        let view = segment.kv.get()?.view();
-                        (view.data().clone(), view.tail())
-                    }
-                    Kind::PivotIndex => {
-                        let view = segment.bt.get()?.view();
-                        (view.data().clone(), view.tail())
-                    }
-                    Kind::ExistenceFilter => {
-                        let view = segment.kvei.get()?.view();
-                        (view.data().clone(), view.tail())
-                    }
-                    Kind::BlockIndex => {
-                        let kvbi = segment.kvbi.as_ref().expect("a file that the segment has");
-                        let view = kvbi.get()?.view();
-                        (view.data().clone(), view.tail())
-                    }
-                };
+                let (bytes, tail) = segment.bytes_and_tail(kind)?;
                 let ends = Ends::of(bytes.as_ref(), tail);
                 let id = *blake3::hash(ends.footer()).as_bytes();
                 let content = segment.record.file(kind).summary.content;

@@ -23,6 +23,8 @@ mod blocks;
 mod bucket;
 mod bundle;
 mod cache;
+#[cfg(test)]
+mod cache_tests;
 mod connect;
 mod fault;
 mod garbage;

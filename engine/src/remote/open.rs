@@ -142,7 +142,8 @@ impl OpenBucket {
             return Err(RemoteError::OtherArchive { bucket, archive }.into());
         }
         self.storage.go_to(&newest.manifest, self.bucket.bundle(&newest.manifest)?);
-        let state = read_state(&self.directory, &newest.manifest, Some(&shared.read_state()))?;
+        let known = shared.read_state();
+        let state = read_state(&self.storage, &self.directory, &newest.manifest, Some(&known))?;
         warm(&state, self.options.warm)?;
         shared.install(state);
         *self.present.lock() = self.renewal.add(shared.read_state());
@@ -172,11 +173,11 @@ pub(crate) fn open(bucket: &Bucket, options: &RemoteOptions) -> Result<(Arc<Shar
     let ends = bucket.bundle(manifest)?;
     let is_proven = bucket.trust.is_some();
     let fetch = if is_proven { options.fetch.max(BLOCK) } else { options.fetch };
-    let cache = Arc::new(Cache::new(bucket.store.clone(), room, fetch));
+    let cache = Arc::new(Cache::new(bucket, room, fetch));
     let storage = Arc::new(BucketStorage::new(manifest, ends, &cache, is_proven));
     let as_storage: Arc<dyn Storage> = Arc::<BucketStorage>::clone(&storage);
     let directory = Directory::new(&as_storage, Path::new(bucket.store.url()), &manifest.archive.config);
-    let state = read_state(&directory, manifest, None)?;
+    let state = read_state(&storage, &directory, manifest, None)?;
     warm(&state, options.warm)?;
     let shared = Shared::new(directory.clone(), state);
     let room: Arc<dyn renewal::Room> = Arc::<Room>::clone(&cache.room);
@@ -188,6 +189,7 @@ pub(crate) fn open(bucket: &Bucket, options: &RemoteOptions) -> Result<(Arc<Shar
 
 /// The segments of a generation, opened; those that `before` has are taken over.
 fn read_state(
+    storage: &BucketStorage,
     directory: &Directory,
     manifest: &RemoteManifest,
     before: Option<&ReadState>,
@@ -208,6 +210,7 @@ fn read_state(
         let segment = LiveSegment::hold(directory, record.clone(), &mut |error| failure = Some(error));
         failure.map_or(Ok(()), Err)?;
         segment.open_all()?;
+        storage.check_tails(directory, &segment)?;
         segments.push(Arc::new(segment));
     }
     let first = range_of(&manifest.archive).map(|(first, _)| first);

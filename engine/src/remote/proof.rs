@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 
 use crate::remote::blocks::{self, BlockHashes};
 use crate::remote::names::{self, Hash};
-use crate::remote::room::{Room, hashes_name};
+use crate::remote::room::Room;
 use crate::remote::store::{Store, TRIES};
 use crate::remote_error::RemoteError;
 use crate::storage::sparse::SparseFile;
@@ -18,7 +18,7 @@ pub(crate) struct Proof {
     /// The hash of its footer page.
     pub(crate) id: Hash,
     /// The hash of all before it.
-    content: Hash,
+    pub(crate) content: Hash,
     pub(crate) content_len: u64,
     /// Of its blocks, once they are here.
     hashes: OnceCell<Arc<BlockHashes>>,
@@ -35,22 +35,23 @@ impl Proof {
         &self,
         store: &Store,
         room: &Arc<Room>,
+        file_name: &str,
     ) -> Result<Arc<BlockHashes>, RemoteError> {
-        let hashes = self.hashes.get_or_try_init(|| async { self.load(store, room).await.map(Arc::new) });
+        let load = || async { self.load(store, room, file_name).await.map(Arc::new) };
+        let hashes = self.hashes.get_or_try_init(load);
         hashes.await.cloned()
     }
 
     /// # Errors
     /// [`RemoteError::Damaged`]; those of a request, and of the cache.
-    async fn load(&self, store: &Store, room: &Arc<Room>) -> Result<BlockHashes, RemoteError> {
+    async fn load(&self, store: &Store, room: &Arc<Room>, name: &str) -> Result<BlockHashes, RemoteError> {
         let read = |bytes: &[u8]| BlockHashes::read(bytes, self.content_len, self.content);
         let len = 32 * blocks::count(self.content_len);
         if let Some(hashes) = read(&[]).filter(|_| len == 0) {
             return Ok(hashes);
         }
-        let name = hashes_name(&self.id);
-        let kept = SparseFile::open(&room.path_of(&name), len).and_then(|file| {
-            let share = room.share(&name, file.id, file.allocated()?);
+        let kept = SparseFile::open(&room.path_of(name), len).and_then(|file| {
+            let share = room.share(name, file.id, file.allocated()?);
             let mut bytes = vec![0; len as usize];
             file.read_at(0, &mut bytes)?;
             Ok((file, share, bytes))

@@ -38,11 +38,11 @@ const COUNTED_EVERY: u64 = 64;
 /// What a file ends with that a reader gave up.
 const RETIRED: &str = ".old";
 
-/// What the name of a file has before its kind that was filled by a reader with a key: one without takes any bytes that a bucket gives.
-const CHECKED: &str = "checked";
-
 /// What the hashes of the blocks of a file end with.
-const HASHES: &str = "hashes";
+pub(crate) const HASHES: &str = "hashes";
+
+/// Digits that say what the bytes of a file must be: see [`file_name`].
+const CLAIM_DIGITS: usize = 32;
 
 /// A folder of files that may take so many bytes together.
 pub(crate) struct Room {
@@ -182,19 +182,10 @@ fn is_data(name: &str) -> bool {
     name.rsplit('.').next() == Some(Kind::Segment.extension())
 }
 
-/// The file for the bytes of an object: the last part of its name, which no other object has. Those that were checked as a key demands
-/// have a file of their own.
-pub(crate) fn file_name(object: &str, is_checked: bool) -> String {
-    let last = object.rsplit('/').next().unwrap_or(object);
-    match last.split_once('.') {
-        Some((id, kind)) if is_checked => format!("{id}.{CHECKED}.{kind}"),
-        _ => last.to_owned(),
-    }
-}
-
-/// The file for the hashes of the blocks of an object.
-pub(crate) fn hashes_name(id: &Hash) -> String {
-    format!("{}.{HASHES}", names::hex(id))
+/// The file for what was read of an object: `claim` is a hash of all that was said of its bytes, and of who said it. Whoever says
+/// something else has another file, so that nobody is answered from what another one believed.
+pub(crate) fn file_name(id: &Hash, claim: &Hash, kind: &str) -> String {
+    format!("{}.{}.{kind}", names::hex(id), &names::hex(claim)[..CLAIM_DIGITS])
 }
 
 /// Whether a file of the folder is one of a cache: no other is counted, or removed.
@@ -202,10 +193,12 @@ fn is_ours(name: &str) -> bool {
     let parts: Vec<&str> = name.split('.').collect();
     // Before what makes the name of a retired file its own.
     let parts = if name.ends_with(RETIRED) { &parts[..parts.len() - 2] } else { &parts[..] };
-    let is_kind = |kind: &str| Kind::ALL.iter().any(|known| known.extension() == kind);
+    let is_kind = |kind: &str| kind == HASHES || Kind::ALL.iter().any(|known| known.extension() == kind);
+    let is_claim = |claim: &str| {
+        claim.len() == CLAIM_DIGITS && claim.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
     match parts {
-        [id, HASHES] => blake3::Hash::from_hex(id).is_ok(),
-        [id, kind] | [id, CHECKED, kind] => blake3::Hash::from_hex(id).is_ok() && is_kind(kind),
+        [id, claim, kind] => blake3::Hash::from_hex(id).is_ok() && is_claim(claim) && is_kind(kind),
         _ => false,
     }
 }
@@ -291,7 +284,7 @@ mod tests {
         }
 
         fn file(room: &Arc<Room>) -> (SparseFile, Share) {
-            let name = format!("{}.kv", blake3::hash(b"x").to_hex());
+            let name = file_name(&[7; 32], &[9; 32], Kind::Segment.extension());
             let file = SparseFile::open(&room.path_of(&name), 2 * SIZE).unwrap();
             let share = room.share(&name, file.id, file.allocated().unwrap());
             (file, share)
@@ -361,15 +354,14 @@ mod tests {
     #[test]
     fn only_files_of_a_cache_are_touched() {
         let id = blake3::hash(b"x").to_hex();
-        let object = names::object(&[7; 32], Kind::Segment);
+        let ours = |kind| file_name(&[7; 32], &[9; 32], kind);
         for name in [
-            format!("{id}.kv"),
-            format!("{id}.kvei"),
-            format!("{id}.bt.71-0.old"),
-            format!("{id}.checked.kv.71-0.old"),
-            file_name(&object, false),
-            file_name(&object, true),
-            hashes_name(&[7; 32]),
+            ours("kv"),
+            ours("kvei"),
+            ours("kvbi"),
+            ours(HASHES),
+            format!("{}.71-0.old", ours("bt")),
+            format!("{}.71-0.old", ours("kv")),
         ] {
             assert!(is_ours(&name), "{name}");
             let kind = Path::new(&name).extension();
@@ -378,15 +370,17 @@ mod tests {
         for name in [
             format!("{id}.txt"),
             format!("{id}"),
-            format!("{id}.kv.bak"),
+            format!("{id}.kv"),
             format!("{id}.other.kv"),
+            format!("{}.bak", ours("kv")),
+            format!("{id}.{}.kv", &id[..31]),
             "notes.kv".to_owned(),
             "1.old".to_owned(),
         ] {
             assert!(!is_ours(&name), "{name}");
         }
         let dir = tempfile::tempdir().unwrap();
-        let (theirs, ours) = (dir.path().join("letter.txt"), dir.path().join(format!("{id}.kv")));
+        let (theirs, ours) = (dir.path().join("letter.txt"), dir.path().join(ours("kv")));
         crate::storage::sparse::SparseFile::open(&ours, 8192).unwrap().write_at(0, &[1; 8192]).unwrap();
         crate::storage::sparse::SparseFile::open(&theirs, 8192).unwrap().write_at(0, &[1; 8192]).unwrap();
         Room::open(dir.path(), 4096).unwrap();

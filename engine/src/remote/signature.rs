@@ -34,6 +34,8 @@ pub(crate) const LEN_MAX: usize = 1024;
 pub struct PublicKey {
     key: minisign_verify::PublicKey,
     id: [u8; 8],
+    /// All that is in its file.
+    bytes: Vec<u8>,
 }
 
 impl std::str::FromStr for PublicKey {
@@ -47,7 +49,7 @@ impl std::str::FromStr for PublicKey {
         let key = minisign_verify::PublicKey::from_base64(line).map_err(|_| bad())?;
         let same = minisign::PublicKey::from_base64(line).map_err(|_| bad())?;
         let id = same.keynum().try_into().map_err(|_| bad())?;
-        Ok(Self { key, id })
+        Ok(Self { key, id, bytes: same.to_bytes() })
     }
 }
 
@@ -55,6 +57,11 @@ impl PublicKey {
     /// What minisign calls its id: 16 hexadecimal digits.
     pub fn id(&self) -> String {
         id_text(self.id)
+    }
+
+    /// What no other key has; its id is what its maker wrote there.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

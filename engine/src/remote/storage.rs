@@ -6,14 +6,18 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use icecore_segments::frame::Header;
+use icecore_segments::frame::{Header, Kind};
 use parking_lot::RwLock;
 
 use crate::error::{Error, Operation};
 use crate::remote::bundle::Ends;
 use crate::remote::cache::{Cache, CachedFile, Object};
 use crate::remote::manifest::{RemoteFile, RemoteManifest};
+use crate::remote::names::{self, Hash};
 use crate::remote::proof::Proof;
+use crate::remote_error::RemoteError;
+use crate::segment::live::LiveSegment;
+use crate::storage::directory::Directory;
 use crate::storage::{Access, DirLock, Mapping, ReadFile, SpoolFile, Storage, WriteFile, layout};
 
 /// See the module.
@@ -34,7 +38,8 @@ struct Listing {
 
 /// A file of a generation.
 struct ListedFile {
-    object: String,
+    id: Hash,
+    kind: Kind,
     ends: Ends,
     /// What its bytes must be, where only a key is believed.
     proof: Option<Arc<Proof>>,
@@ -45,7 +50,8 @@ impl Listing {
         let name = |file: &RemoteFile<'_>| file.record.file_name(&manifest.archive.config, file.kind);
         let proof = |file: &RemoteFile<'_>| Proof::new(file.id, file.content(), file.content_len());
         let listed = |file: &RemoteFile<'_>, ends| ListedFile {
-            object: file.object(),
+            id: file.id,
+            kind: file.kind,
             ends,
             proof: is_proven.then(|| proof(file)),
         };
@@ -78,6 +84,26 @@ impl BucketStorage {
     /// From now on has the files of another generation. Those that are mapped stay what they are.
     pub(crate) fn go_to(&self, manifest: &RemoteManifest, ends: Vec<Ends>) {
         *self.listing.write() = Listing::of(manifest, ends, self.is_proven);
+    }
+
+    /// Refuses a bundle that has more of a file than opening reads, or less: what is beyond the tail has to come from the object, where it
+    /// is compared with what it must be.
+    ///
+    /// # Errors
+    /// [`RemoteError::Damaged`]; those of opening the files.
+    pub(crate) fn check_tails(&self, directory: &Directory, segment: &LiveSegment) -> Result<(), Error> {
+        let listing = self.listing();
+        for kind in segment.record.kinds() {
+            let path = segment.record.path(directory, kind);
+            let listed = listing.file(&path).ok_or(Error::Missing { path })?;
+            let (_, tail) = segment.bytes_and_tail(kind)?;
+            if listed.ends.tail.len() as u64 != tail.end - tail.start {
+                let object = self.cache.store.shown(&names::object(&listed.id, kind));
+                let reason = "its bundle has more or less of it than opening reads";
+                return Err(RemoteError::Damaged { object, reason }.into());
+            }
+        }
+        Ok(())
     }
 
     fn listing(&self) -> Arc<Listing> {
@@ -133,13 +159,13 @@ impl Storage for BucketStorage {
 
     fn map(&self, path: &Path, _: Access) -> Result<Mapping, Error> {
         let listing = self.listing();
-        let ListedFile { object, ends, proof } =
+        let ListedFile { id, kind, ends, proof } =
             listing.file(path).ok_or_else(|| Error::Missing { path: path.to_owned() })?;
         let header = Header::parse(&ends.header);
         let header = header.map_err(|source| Error::File { path: path.to_owned(), source })?;
         let tail_at = ends.len - ends.tail.len() as u64;
-        let object =
-            Object { name: object.clone(), len: ends.len, salt: header.salt(), proof: proof.clone() };
+        let (salt, proof) = (header.salt(), proof.clone());
+        let object = Object { id: *id, kind: *kind, len: ends.len, salt, proof };
         let known = [(0, &ends.header[..]), (tail_at, &ends.tail[..])];
         Arc::new(CachedFile::open(&self.cache, object, &known)?).map()
     }

@@ -75,6 +75,7 @@ struct Inner {
     patient: Arc<dyn ObjectStore>,
     prefix: String,
     url: String,
+    endpoint: String,
     /// What errors must not repeat.
     secrets: Vec<String>,
     runtime: Runtime,
@@ -92,6 +93,8 @@ pub(crate) struct Connection {
     pub(crate) prefix: String,
     /// How errors name the bucket.
     pub(crate) url: String,
+    /// The server that has it; empty where the URL says it.
+    pub(crate) endpoint: String,
     pub(crate) secrets: Vec<String>,
 }
 
@@ -111,17 +114,23 @@ impl Store {
     /// # Errors
     /// [`RemoteError::Runtime`].
     pub(crate) fn new(connection: Connection) -> Result<Self, RemoteError> {
-        let Connection { objects, patient, prefix, url, secrets } = connection;
+        let Connection { objects, patient, prefix, url, endpoint, secrets } = connection;
         let (requests, retries) = (AtomicU64::new(0), AtomicU64::new(0));
         let runtime = Runtime::start()?;
         let landings = Semaphore::new(LANDINGS);
-        let inner = Inner { objects, patient, prefix, url, secrets, runtime, landings, requests, retries };
+        let inner =
+            Inner { objects, patient, prefix, url, endpoint, secrets, runtime, landings, requests, retries };
         Ok(Self(Arc::new(inner)))
     }
 
     /// How errors name the bucket.
     pub(crate) fn url(&self) -> &str {
         &self.0.url
+    }
+
+    /// The server that has the bucket, where its URL does not say it: buckets of one URL may be at several.
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.0.endpoint
     }
 
     /// How errors name an object.

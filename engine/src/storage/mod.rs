@@ -12,6 +12,7 @@ pub(crate) mod layout;
 pub mod map;
 pub(crate) mod memory;
 pub mod os;
+pub(crate) mod regular;
 pub(crate) mod reserve;
 #[cfg(feature = "object-store")]
 pub(crate) mod sparse;

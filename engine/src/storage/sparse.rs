@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, SeekFrom, flock};
 
 use crate::error::{Error, Operation};
 use crate::storage::map::{Mapping, Origin};
+use crate::storage::regular::{Links, open_regular};
 
 /// The unit of [`MetadataExt::blocks`], in bytes.
 const BLOCK: u64 = 512;
@@ -31,7 +32,7 @@ impl FileId {
 
     /// The file of a name; `None` where there is none.
     fn at(path: &Path) -> Option<Self> {
-        fs::metadata(path).ok().map(|metadata| Self::of(&metadata))
+        fs::symlink_metadata(path).ok().map(|metadata| Self::of(&metadata))
     }
 }
 
@@ -47,13 +48,23 @@ pub(crate) struct SparseFile {
 }
 
 impl SparseFile {
-    /// Opens a file of a length, or makes an empty one.
+    /// Opens a file of a length, or makes an empty one. One that is longer is replaced and keeps its bytes: who has it mapped would die of a
+    /// page that is cut off.
     pub(crate) fn open(path: &Path, len: u64) -> Result<Self, Error> {
-        let (file, id) = Self::open_locked(path)?;
-        let found = at(Operation::Open, path, file.metadata())?.len();
-        if found != len {
-            at(Operation::Write, path, file.set_len(len))?;
-        }
+        let (file, id) = loop {
+            let (file, id) = Self::open_locked(path)?;
+            let found = at(Operation::Open, path, file.metadata())?.len();
+            if found <= len {
+                if found < len {
+                    at(Operation::Write, path, file.set_len(len))?;
+                }
+                break (file, id);
+            }
+            match fs::remove_file(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => at(Operation::Remove, path, removed)?,
+            }
+        };
         // Which files were used last is what is kept of a cache that is full.
         at(Operation::Write, path, file.set_modified(SystemTime::now()))?;
         Ok(Self { path: path.to_owned(), file, id })
@@ -62,8 +73,9 @@ impl SparseFile {
     /// Opens or makes the file that has the name once it is locked: another process may be removing the one found first.
     fn open_locked(path: &Path) -> Result<(File, FileId), Error> {
         loop {
-            let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-            let file = at(Operation::Create, path, options)?;
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false);
+            let file = at(Operation::Create, path, open_regular(&mut options, path, Links::Refuse))?;
             // A file system without locks has none for those who remove either.
             let _ = flock(&file, FlockOperation::LockShared);
             let id = FileId::of(&at(Operation::Open, path, file.metadata())?);
@@ -140,7 +152,7 @@ pub(crate) fn list_folder(dir: &Path) -> Result<Vec<SparseEntry>, Error> {
 
 /// Removes a file that nobody has open, in this process or another; `false` where somebody has.
 pub(crate) fn remove_unused(path: &Path) -> Result<bool, Error> {
-    let file = match File::open(path) {
+    let file = match open_regular(OpenOptions::new().read(true), path, Links::Refuse) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         opened => at(Operation::Open, path, opened)?,
     };
@@ -167,6 +179,17 @@ pub(crate) fn rename_same(from: &Path, id: FileId, to: &Path) -> Result<(), Erro
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_in_the_folder_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (letter, path) = (dir.path().join("letter.txt"), dir.path().join("file"));
+        fs::write(&letter, b"precious").unwrap();
+        std::os::unix::fs::symlink(&letter, &path).unwrap();
+        let refused = SparseFile::open(&path, 8192).err().unwrap();
+        assert!(refused.to_string().contains("file"), "{refused}");
+        assert_eq!(fs::read(&letter).unwrap(), b"precious");
+    }
 
     #[test]
     fn what_was_written_is_known_when_the_file_is_opened_again() {
@@ -196,6 +219,10 @@ mod tests {
         let other = SparseFile::open(&path, len).unwrap();
         rename_same(&path, file.id, &moved).unwrap();
         assert!(path.exists() && other.id != file.id, "it is another one by now");
+        // Another length is another file: who has this one mapped goes on.
+        let shorter = SparseFile::open(&path, len / 2).unwrap();
+        other.read_at(len - 2, &mut bytes).unwrap();
+        assert!(shorter.id != other.id && shorter.read_at(len - 2, &mut bytes).is_err());
         drop(file);
         assert!(remove_unused(&moved).unwrap() && remove_unused(&moved).unwrap() && !moved.exists());
     }
