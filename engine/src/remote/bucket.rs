@@ -1,7 +1,7 @@
 //! An archive's place in a bucket: which generation is the newest, and how the next one is published.
 
 use crate::error::Error;
-use crate::remote::bundle::{self, Ends};
+use crate::remote::bundle::{self, Ends, Named};
 use crate::remote::connect::{BucketOptions, connect};
 use crate::remote::location::Location;
 use crate::remote::manifest::{self, NO_PARENT, RemoteManifest};
@@ -196,21 +196,15 @@ impl Bucket {
         let name = names::bundle(&manifest.bundle.hash);
         let object = || self.store.shown(&name);
         let damaged = |reason| RemoteError::Damaged { object: object(), reason };
-        let bytes =
-            self.store.get(&name, bundle::LEN_MAX)?.ok_or_else(|| RemoteError::Gone { object: object() })?;
+        let max = manifest.bundle.len.min(bundle::LEN_MAX);
+        let bytes = self.store.get(&name, max)?.ok_or_else(|| RemoteError::Gone { object: object() })?;
         if bytes.len() as u64 != manifest.bundle.len
             || *blake3::hash(&bytes).as_bytes() != manifest.bundle.hash
         {
             return Err(damaged("its bytes are not those that its name says"));
         }
-        let ends = bundle::decode(&bytes).map_err(damaged)?;
-        let fits = |(file, ends): (crate::remote::manifest::RemoteFile<'_>, &Ends)| {
-            ends.len == file.len() && *blake3::hash(ends.footer()).as_bytes() == file.id
-        };
-        if ends.len() != manifest.ids.len() || !manifest.files().zip(&ends).all(fits) {
-            return Err(damaged("it is of other files than the generation names"));
-        }
-        Ok(ends)
+        let files: Vec<_> = manifest.files().map(|file| Named { len: file.len(), id: file.id }).collect();
+        bundle::decode(&bytes, &files).map_err(damaged)
     }
 
     /// Publishes a generation whose objects are there. It is visible when its manifest is.
