@@ -102,6 +102,7 @@ pub(crate) fn connect(location: &Location, options: &BucketOptions) -> Result<Co
     let same = |objects: Arc<dyn ObjectStore>, prefix, url| Connection {
         patient: Arc::clone(&objects),
         objects,
+        folder: None,
         prefix,
         url,
         endpoint: String::new(),
@@ -113,7 +114,9 @@ pub(crate) fn connect(location: &Location, options: &BucketOptions) -> Result<Co
             // The folder need not be there yet: names are those of the whole file system.
             let root = ObjectPath::from_absolute_path(Path::new("/").join(&prefix));
             let root = root.map_err(|error| RemoteError::Url { reason: error.to_string() })?;
-            Ok(same(Arc::new(LocalFileSystem::new().with_fsync(true)), root.as_ref().to_owned(), url))
+            let folder = Arc::new(LocalFileSystem::new().with_fsync(true));
+            let objects = Arc::<LocalFileSystem>::clone(&folder);
+            Ok(Connection { folder: Some(folder), ..same(objects, root.as_ref().to_owned(), url) })
         }
         Scheme::Memory => {
             static STORES: Mutex<BTreeMap<String, Arc<InMemory>>> = Mutex::new(BTreeMap::new());
@@ -175,7 +178,7 @@ fn s3(location: &Location, options: &BucketOptions) -> Result<Connection, Error>
     let objects: Arc<dyn ObjectStore> = Arc::new(build(0)?);
     let patient: Arc<dyn ObjectStore> = Arc::new(build(RETRIES as usize)?);
     let (prefix, url, endpoint) = (location.prefix.clone(), location.url(), endpoint.unwrap_or_default());
-    Ok(Connection { objects, patient, prefix, url, endpoint, secrets })
+    Ok(Connection { objects, patient, folder: None, prefix, url, endpoint, secrets })
 }
 
 /// Whole requests have no limit here, because a long one may take its time; each wait has one.

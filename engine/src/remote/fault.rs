@@ -33,6 +33,8 @@ pub(crate) enum Fault {
     },
     /// The object is larger than anything of its kind.
     TooLarge,
+    /// In a folder that is a bucket a pipe, a device or a folder has the name of an object.
+    NoFile,
 }
 
 impl From<StoreError> for Fault {
@@ -48,7 +50,7 @@ impl Fault {
             Self::Store(error @ (StoreError::Generic { .. } | StoreError::JoinError { .. })) => {
                 !is_denial(&error.to_string())
             }
-            Self::Store(_) | Self::TooLarge => false,
+            Self::Store(_) | Self::TooLarge | Self::NoFile => false,
             Self::Stalled(_) | Self::Slow | Self::Length { .. } => true,
         }
     }
@@ -72,6 +74,7 @@ impl Fault {
             Self::TooLarge => {
                 return RemoteError::Damaged { object, reason: "it is larger than it can be" };
             }
+            Self::NoFile => return RemoteError::Damaged { object, reason: "it is no regular file" },
             Self::Stalled(seconds) => {
                 return RemoteError::Request {
                     operation,

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::try_join;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use object_store::local::LocalFileSystem;
 use object_store::path::Path as ObjectPath;
 use object_store::{
     GetOptions, GetRange, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
@@ -73,6 +74,7 @@ struct Inner {
     objects: Arc<dyn ObjectStore>,
     /// The same, which repeats requests by itself: for uploads in parts, whose parts cannot be repeated from outside.
     patient: Arc<dyn ObjectStore>,
+    folder: Option<Arc<LocalFileSystem>>,
     prefix: String,
     url: String,
     endpoint: String,
@@ -89,6 +91,8 @@ struct Inner {
 pub(crate) struct Connection {
     pub(crate) objects: Arc<dyn ObjectStore>,
     pub(crate) patient: Arc<dyn ObjectStore>,
+    /// The same, where objects are files of this machine.
+    pub(crate) folder: Option<Arc<LocalFileSystem>>,
     /// Of all names; in the store's own encoding.
     pub(crate) prefix: String,
     /// How errors name the bucket.
@@ -114,12 +118,23 @@ impl Store {
     /// # Errors
     /// [`RemoteError::Runtime`].
     pub(crate) fn new(connection: Connection) -> Result<Self, RemoteError> {
-        let Connection { objects, patient, prefix, url, endpoint, secrets } = connection;
+        let Connection { objects, patient, folder, prefix, url, endpoint, secrets } = connection;
         let (requests, retries) = (AtomicU64::new(0), AtomicU64::new(0));
         let runtime = Runtime::start()?;
         let landings = Semaphore::new(LANDINGS);
-        let inner =
-            Inner { objects, patient, prefix, url, endpoint, secrets, runtime, landings, requests, retries };
+        let inner = Inner {
+            objects,
+            patient,
+            folder,
+            prefix,
+            url,
+            endpoint,
+            secrets,
+            runtime,
+            landings,
+            requests,
+            retries,
+        };
         Ok(Self(Arc::new(inner)))
     }
 
@@ -148,8 +163,8 @@ impl Store {
     /// # Errors
     /// [`RemoteError::Request`], [`RemoteError::Denied`]; [`RemoteError::Damaged`] for a longer one.
     pub(crate) fn get(&self, name: &str, max: u64) -> Result<Option<Vec<u8>>, RemoteError> {
-        let (objects, path) = (Arc::clone(&self.0.objects), self.path(name));
-        let op = move || read(Arc::clone(&objects), path.clone(), None, max);
+        let (inner, path) = (Arc::clone(&self.0), self.path(name));
+        let op = move || read(Arc::clone(&inner), path.clone(), None, max);
         match self.begin(op).wait()? {
             Ok(bytes) => Ok(Some(bytes)),
             Err(fault) if fault.is_absent() => Ok(None),
@@ -159,8 +174,8 @@ impl Store {
 
     /// Begins to read a range of an object.
     pub(crate) fn begin_get(&self, name: &str, range: Range<u64>) -> PendingGet {
-        let (objects, path) = (Arc::clone(&self.0.objects), self.path(name));
-        let op = move || read(Arc::clone(&objects), path.clone(), Some(range.clone()), u64::MAX);
+        let (inner, path) = (Arc::clone(&self.0), self.path(name));
+        let op = move || read(Arc::clone(&inner), path.clone(), Some(range.clone()), u64::MAX);
         PendingGet { store: self.clone(), name: name.to_owned(), pending: self.begin(op) }
     }
 
@@ -188,8 +203,8 @@ impl Store {
     /// # Errors
     /// [`RemoteError::Gone`], [`RemoteError::Request`], [`RemoteError::Denied`].
     pub(crate) async fn part(&self, name: &str, range: Range<u64>) -> Result<Vec<u8>, RemoteError> {
-        let (objects, path) = (&self.0.objects, &self.path(name));
-        let op = || read(Arc::clone(objects), path.clone(), Some(range.clone()), u64::MAX);
+        let (inner, path) = (&self.0, &self.path(name));
+        let op = || read(Arc::clone(inner), path.clone(), Some(range.clone()), u64::MAX);
         self.0.repeat(op).await.map_err(|fault| self.tell(fault, "get", name))
     }
 
@@ -238,10 +253,13 @@ impl Store {
     /// # Errors
     /// [`RemoteError::Request`], [`RemoteError::Denied`].
     pub(crate) fn look(&self, name: &str) -> Result<Option<Listed>, RemoteError> {
-        let (objects, path) = (Arc::clone(&self.0.objects), self.path(name));
+        let (inner, path) = (Arc::clone(&self.0), self.path(name));
         let op = move || {
-            let (objects, path) = (Arc::clone(&objects), path.clone());
-            async move { within(STALL, objects.head(&path)).await }
+            let (inner, path) = (Arc::clone(&inner), path.clone());
+            async move {
+                inner.check_file(&path)?;
+                within(STALL, inner.objects.head(&path)).await
+            }
         };
         match self.begin(op).wait()? {
             Ok(meta) => Ok(Some(listed(name.to_owned(), &meta))),
@@ -343,6 +361,14 @@ impl Store {
 }
 
 impl Inner {
+    /// Refuses what is no regular file in a folder that is a bucket: to open a pipe or to read a device may never end.
+    fn check_file(&self, path: &ObjectPath) -> Result<(), Fault> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let found = std::fs::metadata(folder.path_to_filesystem(path)?);
+        // What is not there the request says.
+        if found.map_or(true, |found| found.is_file()) { Ok(()) } else { Err(Fault::NoFile) }
+    }
+
     /// Makes a request, and repeats it as long as that may help.
     async fn repeat<T, F>(&self, mut op: impl FnMut() -> F) -> Result<T, Fault>
     where
@@ -446,14 +472,15 @@ async fn within<T>(
 }
 
 async fn read(
-    objects: Arc<dyn ObjectStore>,
+    inner: Arc<Inner>,
     path: ObjectPath,
     range: Option<Range<u64>>,
     max: u64,
 ) -> Result<Vec<u8>, Fault> {
     let started = Instant::now();
     let options = GetOptions { range: range.clone().map(GetRange::Bounded), ..GetOptions::default() };
-    let answer = within(STALL, objects.get_opts(&path, options)).await?;
+    inner.check_file(&path)?;
+    let answer = within(STALL, inner.objects.get_opts(&path, options)).await?;
     let range = range.unwrap_or(0..answer.meta.size);
     let expected = range.end - range.start;
     if expected > max {

@@ -1,7 +1,7 @@
 //! The file system of the operating system.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -11,6 +11,8 @@ use std::time::Duration;
 use super::{Access, DirLock, Mapping, ReadFile, SpoolFile, Storage, WriteFile};
 use crate::error::{Error, Operation};
 use crate::storage::layout::LOCK;
+use crate::storage::physical_memory;
+use crate::storage::regular::{Links, open_regular};
 
 /// How often a lock that is held is tried, and how long to wait in between.
 const LOCK_TRIES: u32 = 5;
@@ -33,6 +35,10 @@ pub struct OsStorage;
 /// Adds operation and path to what the system said.
 fn at<T>(operation: Operation, path: &Path, result: io::Result<T>) -> Result<T, Error> {
     result.map_err(|source| Error::Io { operation, path: path.to_owned(), source })
+}
+
+fn open_to_read(path: &Path) -> io::Result<File> {
+    open_regular(OpenOptions::new().read(true), path, Links::Follow)
 }
 
 /// Writes bytes of a file where they are.
@@ -89,7 +95,9 @@ impl Storage for OsStorage {
 
     fn append(&self, path: &Path, unsure: Range<u64>) -> Result<Box<dyn WriteFile>, Error> {
         let len = unsure.end;
-        let mut file = at(Operation::Open, path, OpenOptions::new().read(true).write(true).open(path))?;
+        // What a link leads to may be a file of somebody else, put there to be cut and overwritten.
+        let opened = open_regular(OpenOptions::new().read(true).write(true), path, Links::Refuse);
+        let mut file = at(Operation::Open, path, opened)?;
         let held = at(Operation::Open, path, file.metadata())?.len();
         if held < len {
             // Setting a greater length would fill up with zeros that nobody wrote.
@@ -104,18 +112,28 @@ impl Storage for OsStorage {
     }
 
     fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, Error> {
-        found(Operation::Read, path, fs::read(path))
+        let Some(mut file) = found(Operation::Read, path, open_to_read(path))? else { return Ok(None) };
+        let len = at(Operation::Read, path, file.metadata())?.len();
+        if physical_memory().is_some_and(|memory| len > memory) {
+            let text = format!(
+                "it has {len} bytes, more than this machine has memory: no file of its kind is as long"
+            );
+            return at(Operation::Read, path, Err(io::Error::new(io::ErrorKind::InvalidData, text)));
+        }
+        let mut bytes = Vec::new();
+        at(Operation::Read, path, bytes.try_reserve_exact(len as usize).map_err(io::Error::from))?;
+        at(Operation::Read, path, file.read_to_end(&mut bytes)).map(|_| Some(bytes))
     }
 
     fn open(&self, path: &Path) -> Result<Option<Box<dyn ReadFile>>, Error> {
-        let Some(file) = found(Operation::Open, path, File::open(path))? else { return Ok(None) };
+        let Some(file) = found(Operation::Open, path, open_to_read(path))? else { return Ok(None) };
         let metadata = at(Operation::Open, path, file.metadata())?;
         let identity = (metadata.dev(), metadata.ino());
         Ok(Some(Box::new(OsReadFile { path: path.to_owned(), file, identity })))
     }
 
     fn map(&self, path: &Path, access: Access) -> Result<Mapping, Error> {
-        let Some(file) = found(Operation::Open, path, File::open(path))? else {
+        let Some(file) = found(Operation::Open, path, open_to_read(path))? else {
             return Err(Error::Missing { path: path.to_owned() });
         };
         at(Operation::Map, path, Mapping::of_file(&file, access))
@@ -163,8 +181,9 @@ impl Storage for OsStorage {
 
     fn lock(&self, dir: &Path) -> Result<DirLock, Error> {
         let path = dir.join(LOCK);
-        let options = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-        let file = at(Operation::Lock, &path, options)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        let file = at(Operation::Lock, &path, open_regular(&mut options, &path, Links::Refuse))?;
         // The lock belongs to this opening of the file, so that a second handle in the same process is refused too. The
         // kernel releases it with the process, however that ends.
         let mut tries = 1;
@@ -184,7 +203,7 @@ impl Storage for OsStorage {
 
     fn is_locked(&self, dir: &Path) -> Result<bool, Error> {
         let path = dir.join(LOCK);
-        let Some(file) = found(Operation::Lock, &path, File::open(&path))? else { return Ok(false) };
+        let Some(file) = found(Operation::Lock, &path, open_to_read(&path))? else { return Ok(false) };
         match file.try_lock_shared() {
             Ok(()) => Ok(false),
             Err(TryLockError::WouldBlock) => Ok(true),
@@ -366,6 +385,42 @@ mod tests {
         file.flush().unwrap();
         expected.extend(more.into_iter().chain([8]));
         assert!(fs::read(&path).unwrap() == expected, "and what was appended");
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pipe, link, letter) =
+            (dir.path().join("pipe"), dir.path().join("link"), dir.path().join("letter"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+            .unwrap();
+        fs::write(&letter, b"precious").unwrap();
+        std::os::unix::fs::symlink(&letter, &link).unwrap();
+        for path in [pipe.as_path(), Path::new("/dev/zero"), dir.path()] {
+            for (what, error) in [
+                ("read", OsStorage.read(path).err()),
+                ("open", OsStorage.open(path).map(drop).err()),
+                ("map", OsStorage.map(path, Access::Random).err()),
+                ("append", OsStorage.append(path, 0..0).map(drop).err()),
+            ] {
+                let error = error.unwrap_or_else(|| panic!("{what} {}", path.display())).to_string();
+                assert!(error.contains(&*path.to_string_lossy()), "{what}: {error}");
+            }
+        }
+        assert_eq!(OsStorage.read(&link).unwrap().unwrap(), b"precious", "who only reads follows a link");
+        assert!(OsStorage.append(&link, 0..3).is_err());
+        fs::rename(&link, dir.path().join(LOCK)).unwrap();
+        assert!(OsStorage.lock(dir.path()).is_err(), "nor is one locked");
+        assert_eq!(fs::read(&letter).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_file_longer_than_the_memory_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("long");
+        File::create(&path).unwrap().set_len(1 << 42).unwrap();
+        let error = OsStorage.read(&path).unwrap_err().to_string();
+        assert!(error.contains("long"), "{error}");
     }
 
     #[test]
