@@ -43,6 +43,12 @@ const VERSION_WITHOUT_KEY_LENS: u32 = 2;
 /// Has no snapshot period: the archive has no snapshots.
 const VERSION_WITHOUT_SNAPSHOTS: u32 = 1;
 const HEAD_LEN: usize = 24;
+
+/// The longest manifest that is read: some ten million files.
+const LEN_MAX: u64 = 1 << 30;
+
+/// The highest number of a manifest and of a log file. Nobody counts as far; a number near the end of `u64` was made to end there.
+pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 pub(crate) const SUM_LEN: usize = 8;
 
 /// What an archive consists of.
@@ -110,6 +116,10 @@ impl Manifest {
             "E4, E5, E6: a manifest names what was emitted, each step once"
         );
         self.generation += 1;
+        if !self.is_countable() {
+            let (path, offset) = (dir.join(layout::MANIFEST), HEAD_LEN as u64);
+            return Err(Error::Damaged { path, offset, reason: "its number is too high to go on from" });
+        }
         self.stage(storage, dir)?;
         Ok(StagedManifest(self))
     }
@@ -159,9 +169,7 @@ impl Manifest {
                 storage.open(&path)?.ok_or(Error::Missing { path: path.clone() })?
             }
         };
-        let mut bytes = vec![0; file.len()? as usize];
-        let read = file.read_at(0, &mut bytes)?;
-        Ok((Self::decode(&bytes[..read], &path)?, file))
+        Ok((Self::decode(&read_framed(&*file, &path)?, &path)?, file))
     }
 
     /// The names of the files of live segments that are here.
@@ -241,6 +249,26 @@ impl StagedManifest {
 fn install(storage: &dyn Storage, dir: &Path) -> Result<(), Error> {
     storage.rename(&dir.join(layout::MANIFEST_NEW), &dir.join(layout::MANIFEST))?;
     storage.sync_dir(dir)
+}
+
+/// The bytes of a manifest that is as long as its head says: the length of a file alone is no reason to take memory.
+fn read_framed(file: &dyn ReadFile, path: &Path) -> Result<Vec<u8>, Error> {
+    let len = file.len()?;
+    let mut head = [0; HEAD_LEN];
+    let read = file.read_at(0, &mut head)?;
+    let body_len = u64_at(&head[..read], 16);
+    if read == HEAD_LEN && head[..8] == MAGIC {
+        let stated = body_len.and_then(|body| body.checked_add((HEAD_LEN + SUM_LEN) as u64));
+        if stated != Some(len) || len > LEN_MAX {
+            return Err(Error::Damaged { path: path.to_owned(), offset: 16, reason: "length" });
+        }
+    }
+    // Without its magic it is none, whatever follows.
+    let len = if head[..8] == MAGIC { len } else { read as u64 };
+    let mut bytes = vec![0; len as usize];
+    let read = file.read_at(0, &mut bytes)?;
+    bytes.truncate(read);
+    Ok(bytes)
 }
 
 /// Puts head and checksum around a body.
@@ -605,6 +633,7 @@ mod tests {
             decode(&manifest).is_err()
         };
         assert!(refused(&|manifest| manifest.generation = u64::MAX));
+        assert!(refused(&|manifest| manifest.generation = NUMBER_MAX + 1));
         assert!(refused(&|manifest| manifest.wal_last = u64::MAX));
         assert!(refused(&|manifest| manifest.wal_last = 3));
         assert!(refused(&|manifest| {
@@ -612,7 +641,30 @@ mod tests {
         }));
         assert!(refused(&|manifest| manifest.segments[0].kv.summary.len = (1 << 60) + 1));
         assert!(!refused(&|manifest| manifest.segments[0].kv.summary.len = 1 << 59));
-        assert!(!refused(&|manifest| manifest.wal_last = u64::MAX - 1), "the files themselves must be there");
+        assert!(!refused(&|manifest| manifest.wal_last = NUMBER_MAX), "the files themselves must be there");
+    }
+
+    #[test]
+    fn a_manifest_that_could_not_be_read_is_not_written() {
+        let (storage, dir) = (crate::testing::SimStorage::new(), Path::new("/a"));
+        storage.create_dir(dir).unwrap();
+        let last = Manifest { generation: NUMBER_MAX, ..sample() };
+        last.store(&storage, dir).unwrap();
+        let refused = last.clone().store_next(&storage, dir);
+        assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
+        assert_eq!(Manifest::load(&storage, dir).unwrap(), last);
+    }
+
+    #[test]
+    fn a_long_file_is_an_error_and_takes_no_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(layout::MANIFEST);
+        for begin in [sample().encode(), Vec::new(), b"text".to_vec()] {
+            std::fs::write(&path, &begin).unwrap();
+            std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 42).unwrap();
+            let refused = Manifest::load(&crate::storage::os::OsStorage, dir.path());
+            assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use icecore_segments::frame::Kind;
 use icecore_segments::step::{BlockNumber, Step};
 
-use super::Manifest;
+use super::{Manifest, NUMBER_MAX};
 use crate::domain::DomainId;
 use crate::error::Error;
 
@@ -35,8 +35,6 @@ impl Manifest {
     /// Whether its parts agree, as far as the manifest alone shows it, and what is counted up or added up from here has room:
     /// the next manifest, the next log file, all bytes several times over.
     pub(super) fn is_sound(&self) -> bool {
-        let countable =
-            self.generation < u64::MAX && self.wal_first <= self.wal_last && self.wal_last < u64::MAX;
         let mut files = self
             .segments
             .iter()
@@ -44,10 +42,15 @@ impl Manifest {
         let bytes = files.try_fold(0u64, |sum, file| sum.checked_add(file.summary.len));
         let roots = self.segments.iter().take_while(|segment| segment.domain == DomainId::ROOTS);
         let roots_are_held = roots.into_iter().all(|segment| segment.is_held);
-        countable
+        self.is_countable()
             && bytes.is_some_and(|bytes| bytes <= BYTES_MAX)
             && roots_are_held
             && self.names_what_was_emitted()
+    }
+
+    /// Whether there are numbers for the manifests and the log files that come after this one.
+    pub(super) fn is_countable(&self) -> bool {
+        self.generation <= NUMBER_MAX && self.wal_first <= self.wal_last && self.wal_last <= NUMBER_MAX
     }
 
     /// E4, E5 and E6, as far as the manifest alone shows them.

@@ -22,7 +22,7 @@ use super::ChangeRef;
 use super::header::{FILE_HEADER_LEN, FileHeader, VERSION_WITHOUT_FINGERPRINTS, check_file_header};
 use super::reader::bad_header;
 use super::record::{
-    BlockHead, HEAD_START, Kind, RECORD_HEADER_LEN, RecordHeader, decode_unwind, fingerprint,
+    BODY_LEN_MAX, BlockHead, HEAD_START, Kind, RECORD_HEADER_LEN, RecordHeader, decode_unwind, fingerprint,
     for_each_change, is_body,
 };
 use crate::error::Error;
@@ -37,6 +37,12 @@ const LOOKS: u32 = 4;
 
 /// How long to wait between two looks.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+
+/// More bytes after the last sound record than an append can have left that was interrupted: some of the longest records. They are damage.
+const UNSYNCED_MAX: u64 = 4 * BODY_LEN_MAX;
+
+/// Bytes that are read at once in search of a record header.
+const SEARCHED_AT_ONCE: usize = 1 << 20;
 
 /// A log file, read up to a record.
 pub(crate) struct WalFollower {
@@ -296,14 +302,22 @@ impl WalFollower {
         if left_out!(TornTail) || bad.offset < durable {
             return Ok(!left_out!(TornTail));
         }
-        let mut rest = vec![0; (self.len - bad.offset) as usize];
-        let read = self.file.read_at(bad.offset, &mut rest)?;
-        rest.truncate(read);
-        let says_so = |at: usize| {
-            let header = RecordHeader::parse(&rest[at..], bad.offset + at as u64, self.header);
-            header.is_some_and(|header| header.durable > bad.offset)
-        };
-        Ok((1..rest.len()).any(says_so))
+        if self.len - bad.offset > UNSYNCED_MAX {
+            return Ok(true);
+        }
+        let (mut window, mut from) = (vec![0; SEARCHED_AT_ONCE + RECORD_HEADER_LEN], bad.offset + 1);
+        while from < self.len {
+            let read = self.file.read_at(from, &mut window)?.min((self.len - from) as usize);
+            let says_so = |at: usize| {
+                let header = RecordHeader::parse(&window[at..read], from + at as u64, self.header);
+                header.is_some_and(|header| header.durable > bad.offset)
+            };
+            if (0..read.min(SEARCHED_AT_ONCE)).any(says_so) {
+                return Ok(true);
+            }
+            from += SEARCHED_AT_ONCE as u64;
+        }
+        Ok(false)
     }
 }
 
