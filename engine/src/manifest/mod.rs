@@ -27,6 +27,7 @@ use crate::storage::layout;
 use crate::storage::{ReadFile, Storage};
 use crate::wal::{FILE_HEADER_LEN, Heights};
 pub(crate) use record::{FileRecord, SegmentRecord};
+pub(crate) use soundness::NUMBER_MAX;
 
 pub(crate) const MAGIC: [u8; 8] = *b"\x8AICM\r\n\x1A\n";
 /// The newest format version: says of each segment whether it is held. Written of partial copies alone, so that what reads the version
@@ -46,9 +47,6 @@ const HEAD_LEN: usize = 24;
 
 /// The longest manifest that is read: some ten million files.
 const LEN_MAX: u64 = 1 << 30;
-
-/// The highest number of a manifest and of a log file. Nobody counts as far; a number near the end of `u64` was made to end there.
-pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 pub(crate) const SUM_LEN: usize = 8;
 
 /// What an archive consists of.

@@ -5,9 +5,12 @@ use std::path::Path;
 use icecore_segments::frame::Kind;
 use icecore_segments::step::{BlockNumber, Step};
 
-use super::{Manifest, NUMBER_MAX};
+use super::Manifest;
 use crate::domain::DomainId;
 use crate::error::Error;
+
+/// The highest number of a manifest and of a log file. Nobody counts as far; a number near the end of `u64` was made to end there.
+pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 
 /// No manifest names files of more bytes together: eight times as many still fit 64 bits, and no disk is as large.
 const BYTES_MAX: u64 = 1 << 60;

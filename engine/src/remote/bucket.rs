@@ -54,6 +54,8 @@ const MARKER_TEXT: &[u8] = b"icecore bucket 1\n";
 #[derive(Clone, Debug)]
 pub struct Bucket {
     pub(crate) store: Store,
+    /// The server that has it; empty where the URL says it.
+    pub(crate) endpoint: String,
     pub(crate) archive: String,
     /// Who must have signed a generation.
     pub(crate) trust: Option<PublicKey>,
@@ -93,9 +95,10 @@ impl Bucket {
             let reason = "the name of an archive has 1 to 64 ASCII letters, digits, - and _".to_owned();
             return Err(RemoteError::Url { reason }.into());
         }
-        let location = Location::parse(url)?;
-        let store = Store::new(connect(&location, options)?)?;
-        Ok(Self { store, archive, trust: options.public_key.clone() })
+        let connection = connect(&Location::parse(url)?, options)?;
+        let endpoint = connection.endpoint.clone();
+        let store = Store::new(connection)?;
+        Ok(Self { store, endpoint, archive, trust: options.public_key.clone() })
     }
 
     /// Requests made through this handle and its clones, and how many of them repeated another.

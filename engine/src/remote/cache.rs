@@ -25,9 +25,10 @@ use parking_lot::Mutex;
 use crate::error::Error;
 use crate::remote::blocks::{BLOCK, BlockHashes};
 use crate::remote::bucket::Bucket;
+use crate::remote::claim::Source;
 use crate::remote::names::{self, Hash};
 use crate::remote::proof::Proof;
-use crate::remote::room::{self, HASHES, Room, Share};
+use crate::remote::room::{HASHES, Room, Share};
 use crate::remote::runtime::Pending;
 use crate::remote::store::{Landed, Store, TRIES};
 use crate::remote_error::RemoteError;
@@ -61,8 +62,7 @@ pub struct RemoteCost {
 pub(crate) struct Cache {
     pub(crate) store: Store,
     pub(crate) room: Arc<Room>,
-    /// What begins the hash of a claim: who makes it.
-    source: blake3::Hasher,
+    source: Source,
     /// Bytes of an aligned piece: what is asked for where one page is needed.
     fetch: u64,
     bytes: AtomicU64,
@@ -73,7 +73,7 @@ impl Cache {
     /// A cache of objects of `bucket`; `fetch` is a number of whole pages.
     pub(crate) fn new(bucket: &Bucket, room: Arc<Room>, fetch: u64) -> Self {
         let (store, bytes, waits) = (bucket.store.clone(), AtomicU64::new(0), AtomicU64::new(0));
-        Self { store, room, source: source_of(bucket), fetch, bytes, waits }
+        Self { store, room, source: Source::of(bucket), fetch, bytes, waits }
     }
 
     /// See [`RemoteCost`].
@@ -84,43 +84,7 @@ impl Cache {
     }
 }
 
-/// Who vouches for what comes of a bucket.
-fn source_of(bucket: &Bucket) -> blake3::Hasher {
-    let mut source = blake3::Hasher::new();
-    if let Some(key) = &bucket.trust {
-        put_claim(&mut source, &[b"key", key.as_bytes()]);
-    } else {
-        let (url, endpoint) = (bucket.store.url(), bucket.store.endpoint());
-        put_claim(&mut source, &[b"bucket", url.as_bytes(), endpoint.as_bytes()]);
-    }
-    source
-}
-
-/// Adds parts to what is claimed, so that other parts never give the same bytes.
-fn put_claim(claim: &mut blake3::Hasher, parts: &[&[u8]]) {
-    for part in parts {
-        claim.update(&(part.len() as u64).to_le_bytes()).update(part);
-    }
-}
-
 impl Cache {
-    /// The file for what comes of an object that is said to have this length, maybe this hash of its content, and these pieces.
-    pub(crate) fn file_name(
-        &self,
-        id: &Hash,
-        kind: &str,
-        len: u64,
-        content: Option<&Hash>,
-        known: &[(u64, &[u8])],
-    ) -> String {
-        let mut claim = self.source.clone();
-        put_claim(&mut claim, &[&len.to_le_bytes(), content.map_or(&[][..], |hash| &hash[..])]);
-        for (offset, bytes) in known {
-            put_claim(&mut claim, &[&offset.to_le_bytes(), bytes]);
-        }
-        room::file_name(id, claim.finalize().as_bytes(), kind)
-    }
-
     /// Counts bytes that came.
     fn count(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -232,7 +196,7 @@ impl CachedFile {
     /// [`Error::Io`] of the cache.
     pub(crate) fn open(cache: &Arc<Cache>, object: Object, known: &[(u64, &[u8])]) -> Result<Self, Error> {
         let content = object.proof.as_ref().map(|proof| &proof.content);
-        let name = cache.file_name(&object.id, object.kind.extension(), object.len, content, known);
+        let name = cache.source.file_name(&object.id, object.kind.extension(), object.len, content, known);
         Self::open_taking(cache, object, name, known, Share::take)
     }
 
@@ -319,7 +283,7 @@ impl CachedFile {
             Some(proof) => {
                 let Cache { store, room, .. } = &*self.cache;
                 let content = Some(&proof.content);
-                let name = self.cache.file_name(&proof.id, HASHES, proof.content_len, content, &[]);
+                let name = self.cache.source.file_name(&proof.id, HASHES, proof.content_len, content, &[]);
                 proof.hashes(store, room, &name).await.map(Some)
             }
             None => Ok(None),

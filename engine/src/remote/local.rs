@@ -1,5 +1,6 @@
 //! An archive on disk as a bucket will hold it: its segments, and no log.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -50,6 +51,32 @@ pub(crate) fn emitted_part(manifest: &Manifest) -> Option<Manifest> {
     Some(Manifest { generation: 0, wal_first: 1, wal_last: 1, wal_reached: 0, ..manifest.clone() })
 }
 
+/// The bytes of a file that a segment has, and what of them opening reads besides the header page, to their end.
+///
+/// # Errors
+/// Those of opening the file.
+pub(crate) fn bytes_and_tail(segment: &LiveSegment, kind: Kind) -> Result<(Mapping, Range<u64>), Error> {
+    Ok(match kind {
+        Kind::Segment => {
+            let view = segment.kv.get()?.view();
+            (view.data().clone(), view.tail())
+        }
+        Kind::PivotIndex => {
+            let view = segment.bt.get()?.view();
+            (view.data().clone(), view.tail())
+        }
+        Kind::ExistenceFilter => {
+            let view = segment.kvei.get()?.view();
+            (view.data().clone(), view.tail())
+        }
+        Kind::BlockIndex => {
+            let kvbi = segment.kvbi.as_ref().expect("a file that the segment has");
+            let view = kvbi.get()?.view();
+            (view.data().clone(), view.tail())
+        }
+    })
+}
+
 impl LocalArchive {
     /// Reads what is emitted of an archive, beside its writer. `None` where nothing is.
     ///
@@ -88,7 +115,7 @@ impl LocalArchive {
         let mut files = Vec::with_capacity(Kind::ALL.len() * self.segments.len());
         for segment in &self.segments {
             for kind in segment.record.kinds() {
-                let (bytes, tail) = segment.bytes_and_tail(kind)?;
+                let (bytes, tail) = bytes_and_tail(segment, kind)?;
                 let ends = Ends::of(bytes.as_ref(), tail);
                 let id = *blake3::hash(ends.footer()).as_bytes();
                 let content = segment.record.file(kind).summary.content;

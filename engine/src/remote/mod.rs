@@ -25,6 +25,7 @@ mod bundle;
 mod cache;
 #[cfg(test)]
 mod cache_tests;
+mod claim;
 mod connect;
 mod fault;
 mod garbage;

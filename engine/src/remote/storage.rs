@@ -12,6 +12,7 @@ use parking_lot::RwLock;
 use crate::error::{Error, Operation};
 use crate::remote::bundle::Ends;
 use crate::remote::cache::{Cache, CachedFile, Object};
+use crate::remote::local::bytes_and_tail;
 use crate::remote::manifest::{RemoteFile, RemoteManifest};
 use crate::remote::names::{self, Hash};
 use crate::remote::proof::Proof;
@@ -96,7 +97,7 @@ impl BucketStorage {
         for kind in segment.record.kinds() {
             let path = segment.record.path(directory, kind);
             let listed = listing.file(&path).ok_or(Error::Missing { path })?;
-            let (_, tail) = segment.bytes_and_tail(kind)?;
+            let (_, tail) = bytes_and_tail(segment, kind)?;
             if listed.ends.tail.len() as u64 != tail.end - tail.start {
                 let object = self.cache.store.shown(&names::object(&listed.id, kind));
                 let reason = "its bundle has more or less of it than opening reads";

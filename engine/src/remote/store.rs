@@ -25,6 +25,7 @@ use tokio::time::{sleep, timeout};
 use crate::remote::fault::Fault;
 use crate::remote::runtime::{Pending, Runtime};
 use crate::remote_error::RemoteError;
+use crate::storage::regular::is_other_than_file;
 
 /// How often a request is repeated.
 pub(crate) const RETRIES: u32 = 4;
@@ -77,7 +78,6 @@ struct Inner {
     folder: Option<Arc<LocalFileSystem>>,
     prefix: String,
     url: String,
-    endpoint: String,
     /// What errors must not repeat.
     secrets: Vec<String>,
     runtime: Runtime,
@@ -118,34 +118,18 @@ impl Store {
     /// # Errors
     /// [`RemoteError::Runtime`].
     pub(crate) fn new(connection: Connection) -> Result<Self, RemoteError> {
-        let Connection { objects, patient, folder, prefix, url, endpoint, secrets } = connection;
+        let Connection { objects, patient, folder, prefix, url, secrets, .. } = connection;
         let (requests, retries) = (AtomicU64::new(0), AtomicU64::new(0));
         let runtime = Runtime::start()?;
         let landings = Semaphore::new(LANDINGS);
-        let inner = Inner {
-            objects,
-            patient,
-            folder,
-            prefix,
-            url,
-            endpoint,
-            secrets,
-            runtime,
-            landings,
-            requests,
-            retries,
-        };
+        let inner =
+            Inner { objects, patient, folder, prefix, url, secrets, runtime, landings, requests, retries };
         Ok(Self(Arc::new(inner)))
     }
 
     /// How errors name the bucket.
     pub(crate) fn url(&self) -> &str {
         &self.0.url
-    }
-
-    /// The server that has the bucket, where its URL does not say it: buckets of one URL may be at several.
-    pub(crate) fn endpoint(&self) -> &str {
-        &self.0.endpoint
     }
 
     /// How errors name an object.
@@ -364,9 +348,8 @@ impl Inner {
     /// Refuses what is no regular file in a folder that is a bucket: to open a pipe or to read a device may never end.
     fn check_file(&self, path: &ObjectPath) -> Result<(), Fault> {
         let Some(folder) = &self.folder else { return Ok(()) };
-        let found = std::fs::metadata(folder.path_to_filesystem(path)?);
-        // What is not there the request says.
-        if found.map_or(true, |found| found.is_file()) { Ok(()) } else { Err(Fault::NoFile) }
+        let is_other = is_other_than_file(&folder.path_to_filesystem(path)?);
+        if is_other { Err(Fault::NoFile) } else { Ok(()) }
     }
 
     /// Makes a request, and repeats it as long as that may help.

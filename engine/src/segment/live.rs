@@ -14,8 +14,6 @@
 //! ask beforehand, and no lookup can pass such a segment over as if it had nothing to say.
 
 use std::borrow::Cow;
-#[cfg(feature = "object-store")]
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -392,34 +390,7 @@ impl LiveSegment {
         self.kvbi.as_ref().map_or(Ok(()), |kvbi| kvbi.get().map(drop))
     }
 
-    /// The bytes of a file that the segment has, and what of them opening reads besides the header page, to their end.
-    ///
-    /// # Errors
-    /// As [`LiveSegment::open_all`].
-    #[cfg(feature = "object-store")]
-    pub(crate) fn bytes_and_tail(&self, kind: Kind) -> Result<(Mapping, Range<u64>), Error> {
-        Ok(match kind {
-            Kind::Segment => {
-                let view = self.kv.get()?.view();
-                (view.data().clone(), view.tail())
-            }
-            Kind::PivotIndex => {
-                let view = self.bt.get()?.view();
-                (view.data().clone(), view.tail())
-            }
-            Kind::ExistenceFilter => {
-                let view = self.kvei.get()?.view();
-                (view.data().clone(), view.tail())
-            }
-            Kind::BlockIndex => {
-                let kvbi = self.kvbi.as_ref().expect("a file that the segment has");
-                let view = kvbi.get()?.view();
-                (view.data().clone(), view.tail())
-            }
-        })
-    }
-
-    /// Opens the files that a lookup by key reads.
+    /// The same of those files that a lookup by key reads.
     fn open_for_lookups(&self) -> Result<(), Error> {
         self.kv.get()?;
         self.bt.get()?;

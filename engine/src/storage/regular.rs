@@ -38,6 +38,12 @@ pub(crate) fn open_regular(options: &mut OpenOptions, path: &Path, links: Links)
     Ok(file)
 }
 
+/// Whether something else has the name of a file; `false` where there is nothing.
+#[cfg(feature = "object-store")]
+pub(crate) fn is_other_than_file(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| !found.is_file())
+}
+
 fn not_regular() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file: remove what is there")
 }
