@@ -27,7 +27,6 @@ use crate::storage::layout;
 use crate::storage::{ReadFile, Storage};
 use crate::wal::{FILE_HEADER_LEN, Heights};
 pub(crate) use record::{FileRecord, SegmentRecord};
-pub(crate) use soundness::NUMBER_MAX;
 
 pub(crate) const MAGIC: [u8; 8] = *b"\x8AICM\r\n\x1A\n";
 /// The newest format version: says of each segment whether it is held. Written of partial copies alone, so that what reads the version
@@ -499,6 +498,7 @@ fn decode_file(fields: &mut Fields<'_>) -> Option<FileRecord> {
 
 #[cfg(test)]
 mod tests {
+    use super::soundness::NUMBER_MAX;
     use super::*;
     use crate::format::DOC;
     use crate::options::Options;

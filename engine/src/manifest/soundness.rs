@@ -10,7 +10,7 @@ use crate::domain::DomainId;
 use crate::error::Error;
 
 /// The highest number of a manifest and of a log file. Nobody counts as far; a number near the end of `u64` was made to end there.
-pub(crate) const NUMBER_MAX: u64 = 1 << 62;
+pub(super) const NUMBER_MAX: u64 = 1 << 62;
 
 /// No manifest names files of more bytes together: eight times as many still fit 64 bits, and no disk is as large.
 const BYTES_MAX: u64 = 1 << 60;
@@ -52,7 +52,7 @@ impl Manifest {
     }
 
     /// Whether there are numbers for the manifests and the log files that come after this one.
-    pub(super) fn is_countable(&self) -> bool {
+    pub(crate) fn is_countable(&self) -> bool {
         self.generation <= NUMBER_MAX && self.wal_first <= self.wal_last && self.wal_last <= NUMBER_MAX
     }
 

@@ -1,7 +1,6 @@
 //! An archive's place in a bucket: which generation is the newest, and how the next one is published.
 
 use crate::error::Error;
-use crate::manifest::NUMBER_MAX;
 use crate::remote::bundle::{self, Ends, Named};
 use crate::remote::connect::{BucketOptions, connect};
 use crate::remote::location::Location;
@@ -221,7 +220,7 @@ impl Bucket {
         signer: Option<&PublicKey>,
     ) -> Result<(), RemoteError> {
         let (name, bytes) = (names::manifest(&self.archive, manifest.generation()), manifest.encode());
-        if manifest.generation() > NUMBER_MAX {
+        if !manifest.archive.is_countable() {
             let object = self.store.shown(&names::head(&self.archive));
             return Err(RemoteError::Damaged { object, reason: "its number is too high to go on from" });
         }
