@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use clap::Args;
-use icecore::{ErrorKind, ReadOptions, Reader, View};
+use icecore::{AsDomain, Commitment, ErrorKind, Lookup, ReadOptions, Reader, View, ethereum};
 
 use crate::encoding::{Encoding, Face, may_be_hex, quoted};
 use crate::exit::Failure;
@@ -77,8 +77,8 @@ impl Asked {
             [one] => Some(one.name.clone()),
             _ => None,
         };
-        let is_ethereum = is_ethereum(reader.domains());
-        let shapes = KeyShape::all(reader.domains());
+        let is_ethereum = reader.commitment() == Commitment::Ethereum || is_ethereum(reader.domains());
+        let shapes = KeyShape::of(&reader);
         Self { reader, encoding, only_domain, is_ethereum, shapes, tells_cost: false }
     }
 
@@ -121,6 +121,52 @@ impl Asked {
         })
     }
 
+    /// Whether a key is that of an account of which a field is asked for.
+    fn is_field(&self, name: &str, key: &[u8]) -> bool {
+        self.reader.commitment() == Commitment::Ethereum
+            && (matches!(name, "balance" | "nonce") || (name == ethereum::CODE && key.len() == 20))
+    }
+
+    /// The value of a key in a state; of fields as [`Asked::lookup`].
+    ///
+    /// # Errors
+    /// Those of the archive.
+    pub(crate) fn value(
+        &self,
+        view: &View,
+        domain: &(impl AsDomain + ?Sized),
+        name: &str,
+        key: &[u8],
+    ) -> Result<Option<Vec<u8>>, icecore::Error> {
+        if !self.is_field(name, key) {
+            return view.get(domain, key);
+        }
+        Ok(self.lookup(view, domain, name, key)?.and_then(|found| found.change.value))
+    }
+
+    /// The newest version of a key in a state. Archives for Ethereum answer for the fields of their accounts as well: `balance`, `nonce`, and
+    /// `code` of an address.
+    ///
+    /// # Errors
+    /// Those of the archive.
+    pub(crate) fn lookup(
+        &self,
+        view: &View,
+        domain: &(impl AsDomain + ?Sized),
+        name: &str,
+        key: &[u8],
+    ) -> Result<Option<Lookup>, icecore::Error> {
+        if !self.is_field(name, key) {
+            return view.lookup(domain, key);
+        }
+        let Some(mut found) = view.lookup(ethereum::ACCOUNT, key)? else { return Ok(None) };
+        found.change.value = match &found.change.value {
+            Some(record) => field(view, name, record)?,
+            None => None,
+        };
+        Ok(Some(found))
+    }
+
     /// The bytes of a key of `domain` on the command line or in a request.
     ///
     /// # Errors
@@ -154,11 +200,6 @@ impl Asked {
         bytes.map_err(|reason| Failure::usage(format!("{what}: {reason}")))
     }
 
-    /// Whether its domains are those of the Ethereum formats.
-    pub(crate) fn is_ethereum(&self) -> bool {
-        self.is_ethereum
-    }
-
     /// How values are printed.
     pub(crate) fn face(&self) -> Face {
         self.encoding.face(self.is_ethereum)
@@ -185,6 +226,22 @@ impl Asked {
         let is_suspect = self.encoding == Encoding::Auto && may_be_hex(key);
         is_suspect.then(|| format!("without 0x a key is text; the bytes of these digits are 0x{key}"))
     }
+}
+
+/// A field of an account, from its record.
+fn field(view: &View, name: &str, record: &[u8]) -> Result<Option<Vec<u8>>, icecore::Error> {
+    let account = ethereum::Account::decode(record)
+        .map_err(|_| icecore::Error::RecordDamaged { domain: ethereum::ACCOUNT, block: view.height() })?;
+    let number = |bytes: &[u8]| {
+        let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+        Some(bytes[zeros.min(bytes.len() - 1)..].to_vec())
+    };
+    Ok(match name {
+        "balance" => number(&account.balance),
+        "nonce" => number(&account.nonce.to_be_bytes()),
+        _ if account.code_hash == ethereum::EMPTY_CODE_HASH => None,
+        _ => view.get(ethereum::CODE, &account.code_hash)?,
+    })
 }
 
 /// Answers are right without a sound index or filter, but cost more: whoever keeps the archive must learn of it.

@@ -230,6 +230,10 @@ fn remedy(error: &Error) -> &'static str {
         Error::Exists { .. } => "choose another directory; `icecore ingest` adds to an archive that is there",
         Error::Empty => "`icecore ingest DIR FILE --format jsonl` adds blocks",
         Error::NotRising { .. } => "heights rise strictly; `icecore unwind DIR --to N` takes blocks back",
+        Error::UnexpectedRoot { .. } => {
+            "the changes of the block are not complete, or the header is of another chain; blocks before it are in the archive, and \
+             the same command goes on from there once the input is right"
+        }
         Error::UnknownDomain { .. } => {
             "domains are declared when the archive is created; --domain chooses one"
         }

@@ -1,6 +1,6 @@
 //! What keys of a domain look like, so that a mistyped key is an error and not an absent one.
 
-use icecore::{Domain, KEY_LEN_MAX};
+use icecore::{Commitment, Domain, KEY_LEN_MAX, Reader};
 
 use crate::encoding::{Encoding, hex_digits};
 use crate::print::count;
@@ -45,6 +45,19 @@ impl KeyShape {
     #[cfg(test)]
     pub(crate) fn any(domain: &str) -> Self {
         Self { domain: domain.to_owned(), len: None, is_binary: false }
+    }
+
+    /// Those of an archive, with the fields of accounts where it is one of Ethereum: `code` takes the address of an account and the hash
+    /// of a code.
+    pub(crate) fn of(reader: &Reader) -> Vec<Self> {
+        if reader.commitment() != Commitment::Ethereum {
+            return Self::all(reader.domains());
+        }
+        let shape = |domain: &str, len| Self { domain: domain.to_owned(), len, is_binary: true };
+        let declared = reader.domains().iter().map(|domain| {
+            shape(&domain.name, domain.key_len.filter(|_| domain.name != icecore::ethereum::CODE))
+        });
+        declared.chain(["balance", "nonce"].map(|field| shape(field, Some(20)))).collect()
     }
 
     /// Those of all domains of an archive. One made for the Ethereum formats before lengths were declared has them too.

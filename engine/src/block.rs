@@ -7,8 +7,9 @@ use icecore_hot::Root;
 use icecore_segments::step::BlockNumber;
 use icecore_segments::{KEY_LEN_MAX, VALUE_LEN_MAX};
 
+use crate::domain::DomainId;
 use crate::error::Error;
-use crate::handle::{AsDomain, id_for_keys};
+use crate::handle::{AsDomain, stored_key};
 use crate::maintain::background::maintain_inline;
 use crate::maintain::backpressure::wait_for_files;
 use crate::write::changes::BlockChanges;
@@ -23,12 +24,14 @@ pub struct BlockWriter<'a> {
     /// How many unwindings there had been when the block was begun.
     unwinds: u64,
     changes: BlockChanges,
+    /// The root that the block must give.
+    expected: Option<Root>,
 }
 
 impl<'a> BlockWriter<'a> {
     pub(crate) fn new(writer: &'a Writer, height: BlockNumber) -> Self {
         let unwinds = writer.unwinds.load(Ordering::Relaxed);
-        Self { writer, height, unwinds, changes: writer.take_buffers() }
+        Self { writer, height, unwinds, changes: writer.take_buffers(), expected: None }
     }
 
     /// The height of the block.
@@ -62,11 +65,21 @@ impl<'a> BlockWriter<'a> {
         key: &[u8],
         value: Option<&[u8]>,
     ) -> Result<(), Error> {
-        let domain = id_for_keys(&self.writer.shared.directory.config, domain, [key])?;
         check_len("key", key, KEY_LEN_MAX as u64)?;
         check_len("value", value.unwrap_or_default(), VALUE_LEN_MAX)?;
-        self.changes.push(domain, key, value);
+        let (domain, key) = stored_key(&self.writer.shared.directory.config, domain, key)?;
+        self.changes.push(domain, &key, value);
         Ok(())
+    }
+
+    /// Deletes a key that is given in the form in which it is stored.
+    pub(crate) fn delete_stored(&mut self, domain: DomainId, key: &[u8]) {
+        self.changes.push(domain, key, None);
+    }
+
+    /// Has [`BlockWriter::commit`] refuse the block where the state after it has another root: that of a header, say.
+    pub fn expect_root(&mut self, root: Root) {
+        self.expected = Some(root);
     }
 
     /// Commits the block and returns the root of the state after it. Readers of this process see it when this returns.
@@ -87,6 +100,8 @@ impl<'a> BlockWriter<'a> {
     /// [`Archive::is_poisoned`](crate::Archive::is_poisoned):
     /// - [`Error::NotRising`] when another block was committed first;
     /// - [`Error::StaleBlock`] when blocks were unwound since this one was begun;
+    /// - [`Error::UnexpectedRoot`] when the root is not the one that [`BlockWriter::expect_root`] was given;
+    /// - [`Error::NoState`] when the changes are none of a state that the commitment of the archive is of;
     /// - [`Error::TooLarge`] for a block over 4 GiB;
     /// - [`Error::HeldUp`] when complete steps pile up in memory because files cannot be written.
     ///
@@ -94,7 +109,7 @@ impl<'a> BlockWriter<'a> {
     /// As [`Durability`](crate::Durability) says. In every mode the block survives the death of this process.
     pub fn commit(self) -> Result<Root, Error> {
         wait_for_files(self.writer)?;
-        let root = self.writer.commit(self.height, self.unwinds, &self.changes.by_domain())?;
+        let root = self.writer.commit(self.height, self.unwinds, &self.changes.by_domain(), self.expected)?;
         maintain_inline(self.writer);
         Ok(root)
     }

@@ -11,6 +11,7 @@ use icecore_segments::frame::DOMAIN_LEN_MAX;
 use icecore_segments::step::BlockNumber;
 use icecore_segments::{EncodingRule, KEY_LEN_MAX};
 
+use crate::commitment::{Commitment, DomainOrder};
 use crate::error::Error;
 
 /// The most domains of an archive: those that are declared, one of its own for roots, and with snapshots another for Merkle nodes.
@@ -24,9 +25,36 @@ impl DomainId {
     /// The domain of roots: key = height, big-endian; value = [`RootRow`].
     pub(crate) const ROOTS: Self = Self(0);
 
+    /// The domain of accounts: those that [`domains_of`] gives are the first that are declared.
+    pub(crate) const ACCOUNT: Self = Self(1);
+    /// The domain of codes.
+    pub(crate) const CODE: Self = Self(2);
+    /// The domain of slots.
+    pub(crate) const STORAGE: Self = Self(3);
+
     /// As a position in a list by domain.
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
+    }
+}
+
+/// The name of the domain of accounts in archives for Ethereum.
+pub const ACCOUNT: &str = "account";
+/// The name of the domain of codes there.
+pub const CODE: &str = "code";
+/// The name of the domain of slots there.
+pub const STORAGE: &str = "storage";
+
+/// The domains that an archive with a commitment begins with, whatever else it declares.
+pub(crate) fn domains_of(commitment: Commitment) -> Vec<Domain> {
+    let ordered = |name, len, order| Domain { order, ..Domain::new(name).key_len(len) };
+    match commitment {
+        Commitment::None | Commitment::Icecore => Vec::new(),
+        Commitment::Ethereum => vec![
+            ordered(ACCOUNT, 20, DomainOrder::Path),
+            ordered(CODE, 32, DomainOrder::Key),
+            ordered(STORAGE, 52, DomainOrder::PathInAccount),
+        ],
     }
 }
 
@@ -90,12 +118,14 @@ pub struct Domain {
     pub encoding: EncodingRule,
     /// The length of every key in bytes, 1 to 1024; `None` where keys may have any length up to 1024.
     pub key_len: Option<usize>,
+    /// The order in which keys are kept. The commitment of the archive chooses it.
+    pub order: DomainOrder,
 }
 
 impl Domain {
     /// A domain with keys of any length, and an encoding chosen for each segment.
     pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), encoding: EncodingRule::Auto, key_len: None }
+        Self { name: name.to_owned(), encoding: EncodingRule::Auto, key_len: None, order: DomainOrder::Key }
     }
 
     /// Fixes the length of keys in bytes, 1 to 1024. Every call with a key of another length fails with [`Error::KeyLength`], so that
@@ -120,7 +150,7 @@ impl Domain {
 
     /// Whether it has the same keys: what may change while an archive exists is left out.
     pub(crate) fn is_same_keyspace(&self, other: &Self) -> bool {
-        (&self.name, self.key_len) == (&other.name, other.key_len)
+        (&self.name, self.key_len, self.order) == (&other.name, other.key_len, other.order)
     }
 
     /// Checks that a key has the length that the domain fixes, as every call with a key does.
@@ -137,6 +167,11 @@ impl Domain {
         }
     }
 
+    /// The length of every key as it is stored, and as scans give it, in bytes; `None` where they may have any.
+    pub fn stored_key_len(&self) -> Option<usize> {
+        self.order.stored_len(self.key_len)
+    }
+
     /// Whether a domain can have keys of this length.
     pub(crate) fn is_key_len(len: usize) -> bool {
         (1..=KEY_LEN_MAX).contains(&len)
@@ -144,12 +179,12 @@ impl Domain {
 
     /// The domain of roots.
     pub(crate) fn roots() -> Self {
-        Self { name: ROOTS_NAME.to_owned(), encoding: EncodingRule::Plain, key_len: None }
+        Self::new(ROOTS_NAME).encoding(EncodingRule::Plain)
     }
 
     /// The domain of nodes.
     pub(crate) fn nodes() -> Self {
-        Self { name: NODES_NAME.to_owned(), encoding: EncodingRule::Plain, key_len: None }
+        Self::new(NODES_NAME).encoding(EncodingRule::Plain)
     }
 
     /// Checks a name that a user declares.

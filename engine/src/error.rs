@@ -6,50 +6,10 @@ use std::path::{Path, PathBuf};
 
 use icecore_segments::step::BlockNumber;
 
+use crate::commitment::Commitment;
+
 pub use crate::error_kind::ErrorKind;
-
-/// What was being done to a file when the system refused: part of [`Error::Io`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Operation {
-    /// Creating a file or directory.
-    Create,
-    /// Opening a file.
-    Open,
-    /// Reading.
-    Read,
-    /// Mapping a file into memory.
-    Map,
-    /// Writing.
-    Write,
-    /// Making written bytes durable.
-    Sync,
-    /// Renaming.
-    Rename,
-    /// Removing.
-    Remove,
-    /// Listing a directory.
-    List,
-    /// Taking the lock.
-    Lock,
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Create => "create",
-            Self::Open => "open",
-            Self::Read => "read",
-            Self::Map => "map",
-            Self::Write => "write",
-            Self::Sync => "sync",
-            Self::Rename => "rename",
-            Self::Remove => "remove",
-            Self::List => "list",
-            Self::Lock => "lock",
-        })
-    }
-}
+pub use crate::operation::Operation;
 
 /// Why a call failed: what happened, to which file, at which place. [`Error::kind`] says what to do about it.
 ///
@@ -237,6 +197,35 @@ pub enum Error {
         /// What is wrong with its value.
         reason: String,
     },
+    /// The call needs another commitment than the one that the archive was created with.
+    #[error("{asked}: the archive was created with the commitment {commitment}")]
+    Commitment {
+        /// What was asked for.
+        asked: &'static str,
+        /// The commitment of the archive.
+        commitment: Commitment,
+    },
+    /// The changes of a block are none of a state that the commitment of the archive is of, such as a slot of an account that is not
+    /// there.
+    #[error("block {block} has no state of the commitment {commitment}: {reason}")]
+    NoState {
+        /// The height of the block.
+        block: BlockNumber,
+        /// The commitment of the archive.
+        commitment: Commitment,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The state after a block does not have the root that [`BlockWriter::expect_root`](crate::BlockWriter::expect_root) was given.
+    #[error("the root of block {block} is {found}, not {expected} as expected: the block was not committed")]
+    UnexpectedRoot {
+        /// The height of the block.
+        block: BlockNumber,
+        /// The root that was expected, in hex.
+        expected: String,
+        /// The root that the block gives, in hex.
+        found: String,
+    },
     /// The state that was read does not have the root recorded for it: a segment is damaged or incomplete.
     #[error("root of block {block} does not match the state expected={expected} found={found}")]
     RootMismatch {
@@ -256,6 +245,14 @@ pub enum Error {
     /// The changes that were read of a block are not those recorded for it: a segment is damaged or incomplete.
     #[error("the changes of block {block} are not those that were recorded")]
     DigestMismatch {
+        /// The height.
+        block: BlockNumber,
+    },
+    /// A record that was read is none of its domain: whoever wrote it wrote something else, or a segment is damaged.
+    #[error("a record of {domain} in the state of block {block} is none")]
+    RecordDamaged {
+        /// The name of the domain.
+        domain: &'static str,
         /// The height.
         block: BlockNumber,
     },
@@ -416,6 +413,7 @@ impl Error {
             | Self::RootMismatch { .. }
             | Self::RootMissing { .. }
             | Self::DigestMismatch { .. }
+            | Self::RecordDamaged { .. }
             | Self::SnapshotDamaged { .. } => ErrorKind::Corrupt,
             Self::NotHeld { .. } => ErrorKind::NotHeld,
             Self::NotAnArchive { .. } | Self::Unfinished { .. } => ErrorKind::NotFound,
@@ -426,6 +424,9 @@ impl Error {
             | Self::StaleBlock { .. }
             | Self::TooHigh { .. }
             | Self::InsideArchive { .. }
+            | Self::Commitment { .. }
+            | Self::NoState { .. }
+            | Self::UnexpectedRoot { .. }
             | Self::UnknownDomain { .. }
             | Self::KeyLength { .. }
             | Self::TooLarge { .. }

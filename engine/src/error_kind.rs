@@ -9,10 +9,10 @@
 /// |---|---|---|---|
 /// | [`Io`](crate::Error::Io) | [`NoSpace`](Self::NoSpace) on a full disk or quota, [`Limit`](Self::Limit) where a limit on open files or mappings was met, else [`Environment`](Self::Environment) | not committed | if poisoned |
 /// | [`File`](crate::Error::File) | [`Unsupported`](Self::Unsupported) for a newer format; for a failed write as `Io`; else [`Corrupt`](Self::Corrupt) | not committed | if poisoned |
-/// | [`Damaged`](crate::Error::Damaged), [`Missing`](crate::Error::Missing), [`RootMismatch`](crate::Error::RootMismatch), [`RootMissing`](crate::Error::RootMissing), [`DigestMismatch`](crate::Error::DigestMismatch), [`SnapshotDamaged`](crate::Error::SnapshotDamaged) | [`Corrupt`](Self::Corrupt) | not committed | if poisoned |
+/// | [`Damaged`](crate::Error::Damaged), [`Missing`](crate::Error::Missing), [`RootMismatch`](crate::Error::RootMismatch), [`RootMissing`](crate::Error::RootMissing), [`DigestMismatch`](crate::Error::DigestMismatch), [`RecordDamaged`](crate::Error::RecordDamaged), [`SnapshotDamaged`](crate::Error::SnapshotDamaged) | [`Corrupt`](Self::Corrupt) | not committed | if poisoned |
 /// | [`Unsupported`](crate::Error::Unsupported) | [`Unsupported`](Self::Unsupported) | not committed | no |
-/// | [`NotRising`](crate::Error::NotRising), [`StaleBlock`](crate::Error::StaleBlock), [`TooHigh`](crate::Error::TooHigh), [`TooLarge`](crate::Error::TooLarge), [`UnknownDomain`](crate::Error::UnknownDomain), [`KeyLength`](crate::Error::KeyLength) | [`Misuse`](Self::Misuse) | not committed | no |
-/// | [`Options`](crate::Error::Options), [`InsideArchive`](crate::Error::InsideArchive), [`Partial`](crate::Error::Partial) | [`Misuse`](Self::Misuse) | | no |
+/// | [`NotRising`](crate::Error::NotRising), [`StaleBlock`](crate::Error::StaleBlock), [`TooHigh`](crate::Error::TooHigh), [`TooLarge`](crate::Error::TooLarge), [`UnknownDomain`](crate::Error::UnknownDomain), [`KeyLength`](crate::Error::KeyLength), [`NoState`](crate::Error::NoState), [`UnexpectedRoot`](crate::Error::UnexpectedRoot) | [`Misuse`](Self::Misuse) | not committed | no |
+/// | [`Options`](crate::Error::Options), [`Commitment`](crate::Error::Commitment), [`InsideArchive`](crate::Error::InsideArchive), [`Partial`](crate::Error::Partial) | [`Misuse`](Self::Misuse) | | no |
 /// | [`OutOfRange`](crate::Error::OutOfRange), [`Empty`](crate::Error::Empty) | [`OutOfRange`](Self::OutOfRange) | | no |
 /// | [`NotHeld`](crate::Error::NotHeld) | [`NotHeld`](Self::NotHeld) | | no |
 /// | [`NotAnArchive`](crate::Error::NotAnArchive), [`Unfinished`](crate::Error::Unfinished) | [`NotFound`](Self::NotFound) | | |

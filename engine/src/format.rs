@@ -19,7 +19,7 @@ const fn version(format: &'static str, version: u32, brings: &'static str) -> Fo
 }
 
 /// Every version that a file format ever had: one format after another, the oldest version first. This build reads all of them and
-/// writes the last of each; of manifests the last is that of a partial copy, and others have the one before. The repository keeps an archive of every retired one in `engine/tests/testdata`.
+/// writes the last of each; of manifests it writes the oldest of 5 to 7 that can say what there is to say. The repository keeps an archive of every retired one in `engine/tests/testdata`.
 pub const HISTORY: &[FormatVersion] = &[
     version("kv", 1, "the first"),
     version("kv", 2, "plain pages in columns, with fingerprints"),
@@ -40,6 +40,11 @@ pub const HISTORY: &[FormatVersion] = &[
         "manifest",
         6,
         "which segments are held; written of partial copies only, others are of version 5",
+    ),
+    version(
+        "manifest",
+        7,
+        "the commitment, and the order of each domain; written where either is not that of versions before",
     ),
     version("log", 1, "the first; a block has neither number, fingerprints nor checksum before its changes"),
     version("log", 2, "fingerprints, and a checksum of what stands before the changes"),
@@ -82,7 +87,7 @@ mod tests {
     fn the_history_ends_with_what_is_written() {
         for (format, written) in versions() {
             let numbers: Vec<u32> = history(format).iter().map(|entry| entry.0).collect();
-            // The newest manifest is that of a partial copy, which nobody creates.
+            // The newest manifests are those of partial copies and of other commitments.
             let newest = if format == "manifest" { crate::manifest::VERSION } else { written };
             assert_eq!(numbers, (1..=newest).collect::<Vec<_>>(), "{format}");
         }

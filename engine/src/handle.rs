@@ -1,5 +1,6 @@
 //! How calls name a domain: by its name, or by a handle that was resolved once.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::domain::{Domain, DomainId};
@@ -100,33 +101,37 @@ pub(crate) fn id_of<D: AsDomain + ?Sized>(config: &Arc<Config>, domain: &D) -> R
     }
 }
 
-/// The same keys with the numbers of their domains.
+/// A key in the form in which it is stored, with the number of its domain.
+pub(crate) type StoredKey<'k> = (DomainId, Cow<'k, [u8]>);
+
+/// Keys in the form in which they are stored, with the numbers of their domains.
 ///
 /// # Errors
-/// As [`id_for_keys`].
-pub(crate) fn known_keys<'k>(
+/// As [`stored_key`].
+pub(crate) fn stored_keys<'k>(
     config: &Arc<Config>,
     keys: &'k [(impl AsDomain, impl AsRef<[u8]>)],
-) -> Result<Vec<(DomainId, &'k [u8])>, Error> {
-    let known = |(domain, key): &'k (_, _)| {
-        let key = AsRef::as_ref(key);
-        Ok((id_for_keys(config, domain, [key])?, key))
-    };
-    keys.iter().map(known).collect()
+) -> Result<Vec<StoredKey<'k>>, Error> {
+    keys.iter().map(|(domain, key)| stored_key(config, domain, key.as_ref())).collect()
 }
 
-/// The number of a domain that can have these keys.
+/// A key in the form in which it is stored, with the number of its domain.
 ///
 /// # Errors
 /// [`Error::UnknownDomain`]; [`Error::KeyLength`].
 #[inline]
-pub(crate) fn id_for_keys<'k, D: AsDomain + ?Sized>(
+pub(crate) fn stored_key<'k, D: AsDomain + ?Sized>(
     config: &Arc<Config>,
     domain: &D,
-    keys: impl IntoIterator<Item = &'k [u8]>,
-) -> Result<DomainId, Error> {
+    key: &'k [u8],
+) -> Result<StoredKey<'k>, Error> {
     let id = id_of(config, domain)?;
     let declared = &config.domains[id.index()];
-    keys.into_iter().try_for_each(|key| declared.check_key(key))?;
-    Ok(id)
+    declared.check_key(key)?;
+    Ok((id, declared.order.stored(key)))
+}
+
+/// References to keys that [`stored_keys`] gave.
+pub(crate) fn borrowed<'k>(keys: &'k [StoredKey<'_>]) -> Vec<(DomainId, &'k [u8])> {
+    keys.iter().map(|(domain, key)| (*domain, &**key)).collect()
 }

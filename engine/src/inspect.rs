@@ -17,6 +17,7 @@ use icecore_segments::bytes::{u32_at, u64_at};
 use icecore_segments::frame::{self, FileSummary, Frame, Header, Kind};
 use icecore_segments::step::{BlockNumber, Step, StepRange};
 
+use crate::commitment::Commitment;
 use crate::domain::Domain;
 use crate::error::{Error, Operation};
 use crate::manifest::{self, Manifest, SegmentRecord};
@@ -150,6 +151,8 @@ pub struct ManifestInfo {
     pub reorg_window: u64,
     /// The snapshot period in heights; `None` without snapshots.
     pub snapshot_period: Option<NonZeroU64>,
+    /// What the roots commit to.
+    pub commitment: Commitment,
     /// The declared domains.
     pub domains: Vec<Domain>,
     /// The density rule.
@@ -202,6 +205,7 @@ impl ManifestInfo {
             blocks_per_step: manifest.config.step_len.0.get(),
             reorg_window: manifest.config.reorg_window,
             snapshot_period: manifest.config.snapshots.map(|snapshots| snapshots.period),
+            commitment: manifest.config.commitment,
             domains: manifest.config.declared().to_vec(),
             rule: manifest.rule,
             emitted_to: manifest.emitted_to,

@@ -136,6 +136,7 @@ macro_rules! left_out {
 #[doc = include_str!("../../README.md")]
 struct Readme;
 
+pub mod ethereum;
 /// The files of an archive, byte by byte.
 pub mod format;
 pub mod inspect;
@@ -149,6 +150,7 @@ pub mod testing;
 
 mod archive;
 mod block;
+mod commitment;
 mod domain;
 mod error;
 mod error_kind;
@@ -157,6 +159,8 @@ mod maintain;
 mod manifest;
 mod memtable;
 mod merkle;
+mod open_options;
+mod operation;
 mod options;
 mod progress;
 mod read;
@@ -176,6 +180,7 @@ mod write;
 
 pub use archive::Archive;
 pub use block::BlockWriter;
+pub use commitment::{Commitment, DomainOrder};
 pub use domain::{DOMAINS_MAX, Domain};
 pub use error::{Available, Error, ErrorKind, Operation};
 pub use handle::{AsDomain, DomainHandle};
@@ -194,7 +199,8 @@ pub use maintain::plan::{MergePlan, PrunePlan, RewritePlan, UnwindPlan};
 pub use maintain::reindex::{ReindexPlan, ReindexRule};
 pub use maintain::verify::{LogTailReport, VerifyMode, VerifyReport, verify, verify_on};
 pub use merkle::leaves::{ProofCost, ProofSource};
-pub use options::{DensityRule, Durability, LogDamage, Maintenance, OpenOptions, Options, ReadOptions};
+pub use open_options::{Durability, LogDamage, Maintenance, OpenOptions, ReadOptions};
+pub use options::{DensityRule, Options};
 pub use progress::ProgressListener;
 pub use read::change_blocks::ChangeBlocks;
 pub use read::changes::{Changes, StateChange};

@@ -12,6 +12,7 @@ use icecore_segments::frame::Kind;
 use icecore_segments::step::{BlockNumber, StepRange};
 use icecore_segments::{EncodingRule, Entry, Segment};
 
+use crate::commitment::Commitment;
 use crate::domain::{Domain, DomainId};
 use crate::error::Error;
 use crate::manifest::{FileRecord, Manifest, SegmentRecord};
@@ -210,6 +211,7 @@ fn directory(storage: &Arc<dyn Storage>, dir: &Path, domain: &str) -> Directory 
         step_len: StepLen(NonZeroU64::MIN),
         reorg_window: 0,
         snapshots: None,
+        commitment: Commitment::Icecore,
     };
     Directory::new(storage, dir, &config)
 }

@@ -1,15 +1,15 @@
-//! What is chosen once, when an archive is created, and what is chosen at every opening.
+//! What is chosen once, when an archive is created.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 
-use icecore_hot::Parallelism;
 use icecore_index::Density;
 use icecore_segments::KEY_LEN_MAX;
 use icecore_segments::step::BlockNumber;
 
-use crate::domain::{DOMAINS_MAX, Domain, DomainId};
+use crate::commitment::{Commitment, DomainOrder};
+use crate::domain::{DOMAINS_MAX, Domain, DomainId, domains_of};
 use crate::error::Error;
 use crate::steps::StepLen;
 
@@ -67,6 +67,7 @@ pub struct Options {
     pub(crate) reorg_window: u64,
     pub(crate) snapshot_period: Option<NonZeroU64>,
     pub(crate) density: DensityRule,
+    pub(crate) commitment: Commitment,
 }
 
 impl Default for Options {
@@ -77,6 +78,7 @@ impl Default for Options {
             reorg_window: 64,
             snapshot_period: None,
             density: DensityRule::default(),
+            commitment: Commitment::default(),
         }
     }
 }
@@ -124,6 +126,13 @@ impl Options {
         self
     }
 
+    /// Sets what the roots of the archive commit to: [`Commitment::Icecore`] by default. With [`Commitment::Ethereum`] the archive
+    /// begins with that commitment's domains, which are not declared.
+    pub fn commitment(mut self, commitment: Commitment) -> Self {
+        self.commitment = commitment;
+        self
+    }
+
     /// Sets the density rule that the archive begins with. [`Archive::set_density_rule`](crate::Archive::set_density_rule)
     /// changes it later.
     pub fn density(mut self, rule: DensityRule) -> Self {
@@ -144,15 +153,21 @@ impl Options {
             return refuse("reorg_window", "must be at most 2^40");
         }
         self.density.check()?;
-        if self.domains.is_empty() {
+        let commitment = self.commitment;
+        if self.snapshot_period.is_some() && commitment != Commitment::Icecore {
+            return refuse("snapshot_period", "snapshots are of the commitment icecore");
+        }
+        let declared: Vec<Domain> = domains_of(commitment).into_iter().chain(self.domains).collect();
+        if declared.is_empty() {
             return refuse("domain", "an archive needs at least one");
         }
         let snapshots = self.snapshot_period.map(|period| Snapshots { period });
-        if self.domains.len() + 1 + usize::from(snapshots.is_some()) > DOMAINS_MAX {
-            return refuse("domain", "an archive has at most 255, with snapshots 254");
+        let own = [Domain::roots()].into_iter().chain(nodes(commitment, snapshots)).count();
+        if declared.len() + own > DOMAINS_MAX {
+            return refuse("domain", "an archive has at most 255, with nodes of its tree 254");
         }
         let mut domains = vec![Domain::roots()];
-        for domain in self.domains {
+        for domain in declared {
             Domain::check_name(&domain.name)?;
             if domain.key_len.is_some_and(|len| !Domain::is_key_len(len)) {
                 return Err(Error::Options {
@@ -168,10 +183,20 @@ impl Options {
             }
             domains.push(domain);
         }
-        domains.extend(snapshots.map(|_| Domain::nodes()));
+        domains.extend(nodes(commitment, snapshots));
         let (id, reorg_window) = (ArchiveId::default(), self.reorg_window);
-        Ok(Config { id, domains, step_len: StepLen(len), reorg_window, snapshots })
+        Ok(Config { id, domains, step_len: StepLen(len), reorg_window, snapshots, commitment })
     }
+}
+
+/// The domain of an archive's nodes, where it keeps any.
+fn nodes(commitment: Commitment, snapshots: Option<Snapshots>) -> Option<Domain> {
+    let keeps_nodes = match commitment {
+        Commitment::None => false,
+        Commitment::Icecore => snapshots.is_some(),
+        Commitment::Ethereum => true,
+    };
+    keeps_nodes.then(Domain::nodes)
 }
 
 /// Which blocks are snapshots.
@@ -217,8 +242,8 @@ impl ArchiveId {
     }
 }
 
-/// Checked [`Options`], as the manifest keeps them: `domains[0]` is the domain of roots; with snapshots the last is that of
-/// nodes.
+/// Checked [`Options`], as the manifest keeps them: `domains[0]` is the domain of roots; where the archive keeps nodes of its tree the
+/// last is theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) id: ArchiveId,
@@ -226,6 +251,7 @@ pub(crate) struct Config {
     pub(crate) step_len: StepLen,
     pub(crate) reorg_window: u64,
     pub(crate) snapshots: Option<Snapshots>,
+    pub(crate) commitment: Commitment,
 }
 
 impl Config {
@@ -236,12 +262,38 @@ impl Config {
 
     /// The domains that were declared, those of the archive itself left out.
     pub(crate) fn declared(&self) -> &[Domain] {
-        &self.domains[1..self.domains.len() - usize::from(self.snapshots.is_some())]
+        &self.domains[1..self.domains.len() - usize::from(self.keeps_nodes())]
     }
 
     /// The same with their numbers.
     pub(crate) fn declared_ids(&self) -> impl Iterator<Item = (DomainId, &Domain)> {
         (1..).map(DomainId).zip(self.declared())
+    }
+
+    /// Whether nodes of its tree are kept, in a domain of their own.
+    pub(crate) fn keeps_nodes(&self) -> bool {
+        nodes(self.commitment, self.snapshots).is_some()
+    }
+
+    /// Whether it is what archives were before there was a choice of commitments.
+    pub(crate) fn is_of_first_commitment(&self) -> bool {
+        self.commitment == Commitment::Icecore
+            && self.domains.iter().all(|domain| domain.order == DomainOrder::Key)
+    }
+
+    /// Whether the domains are those that the commitment asks for, each in the order that it has there.
+    pub(crate) fn is_of_commitment(&self) -> bool {
+        let own = domains_of(self.commitment);
+        let keeps = usize::from(self.keeps_nodes());
+        if self.domains.len() < 2 + keeps || self.declared().len() < own.len() {
+            return false;
+        }
+        let (fixed, others) = self.declared().split_at(own.len());
+        let has_nodes = keeps == 0 || self.domains.last() == Some(&Domain::nodes());
+        has_nodes
+            && (self.snapshots.is_none() || self.commitment == Commitment::Icecore)
+            && fixed.iter().zip(&own).all(|(ours, own)| ours.is_same_keyspace(own))
+            && others.iter().all(|domain| domain.order == DomainOrder::Key)
     }
 
     /// Whether no two domains have one name, and so one set of files.
@@ -283,6 +335,7 @@ impl Config {
             () if !are_same_domains => "domain",
             () if self.step_len != wanted.step_len => "blocks_per_step",
             () if self.reorg_window != wanted.reorg_window => "reorg_window",
+            () if self.commitment != wanted.commitment => "commitment",
             () if self.snapshots != wanted.snapshots => "snapshot_period",
             () => return Ok(()),
         };
@@ -301,190 +354,6 @@ impl Config {
 
     /// The domain of nodes.
     pub(crate) fn nodes(&self) -> Option<DomainId> {
-        self.snapshots.map(|_| DomainId(self.domains.len() as u16 - 1))
-    }
-}
-
-/// When a committed block is durable.
-///
-/// In every mode a block is with the operating system before `commit` returns, so a killed process loses nothing. The modes
-/// differ in what a power loss or a crash of the system can take: always the newest blocks, never one in the middle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Durability {
-    /// Each block is synced before its `commit` returns: no committed block is lost.
-    #[default]
-    Block,
-    /// One sync for every `blocks` blocks: up to that many of the newest can be lost.
-    Group {
-        /// Blocks per sync, at least 1.
-        blocks: u32,
-    },
-    /// Synced when a step ends, by [`Archive::flush`](crate::Archive::flush), [`unwind`](crate::Archive::unwind),
-    /// [`prune`](crate::Archive::prune) and [`close`](crate::Archive::close): up to a step of the newest blocks can be lost.
-    Relaxed,
-}
-
-/// Who emits finished steps, merges segments and reindexes them.
-///
-/// Small steps that are finished wait in memory, and in the log, until they have 16 blocks or a megabyte together, or 256 blocks
-/// where gaps in heights leave steps without any: they share the syncs of one emission. [`Archive::emit`](crate::Archive::emit)
-/// does not wait for more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Maintenance {
-    /// A thread of the archive. `commit` waits only when emission or merging falls behind.
-    #[default]
-    Background,
-    /// `commit` itself, before it returns. Accessors are built and checked by the calling thread alone, at opening too.
-    Inline,
-    /// `commit` emits; merging and reindexing are left to [`Archive::maintain`](crate::Archive::maintain),
-    /// [`merge`](crate::Archive::merge) and [`reindex`](crate::Archive::reindex).
-    EmitOnly,
-}
-
-/// How an archive is opened for reading alone.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ReadOptions {
-    pub(crate) resident_budget: Option<u64>,
-}
-
-impl ReadOptions {
-    /// Filters and pivot indexes are read in the background where they fit an eighth of the memory.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// The most bytes that filters and pivot indexes of the archive together may have to be read when it is opened: from front to
-    /// back, by a thread of its own, about 4 % of the size of the archive. A lookup then waits for the disk once, for its data
-    /// page. Larger ones are read page by page when lookups need them, as all are with 0. Nothing is pinned: the system may drop
-    /// from its cache what was read.
-    ///
-    /// Default: an eighth of the memory of the machine, or of the control group of the process where that has less;
-    /// [`Stats::resident_budget`](crate::Stats::resident_budget) tells. For a process that opens an archive for a single lookup, 0.
-    pub fn resident_budget(mut self, bytes: u64) -> Self {
-        self.resident_budget = Some(bytes);
-        self
-    }
-}
-
-/// What opening for writing does about a write-ahead log that is damaged before its end. A torn tail, which an interrupted append
-/// leaves, is no damage: it is cut in either case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum LogDamage {
-    /// Opening fails with the file and the place of the damage, and changes nothing.
-    #[default]
-    Refuse,
-    /// Opening gives up the log from the damage on and continues from the last block before it. Blocks in segments stay, and the
-    /// caller commits the dropped ones again. The files that are given up are kept beside the log as
-    /// `<sequence>.wal.damaged`; [`Archive::log_drop`](crate::Archive::log_drop) reports what was dropped.
-    ///
-    /// An unwinding after the damage is given up as well, so blocks that it took back may be there again.
-    ///
-    /// For one opening, by an operator who has no copy. [`Reader::plan_log_drop`](crate::Reader::plan_log_drop) tells beforehand
-    /// what would be dropped.
-    DropAfter,
-}
-
-/// What is chosen at every opening of an archive for writing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OpenOptions {
-    pub(crate) durability: Durability,
-    pub(crate) maintenance: Maintenance,
-    pub(crate) merge_span_max: u64,
-    pub(crate) parallelism: Parallelism,
-    pub(crate) log_damage: LogDamage,
-    pub(crate) resident_budget: Option<u64>,
-}
-
-impl Default for OpenOptions {
-    fn default() -> Self {
-        Self {
-            durability: Durability::default(),
-            maintenance: Maintenance::default(),
-            merge_span_max: u64::MAX,
-            parallelism: Parallelism::Off,
-            log_damage: LogDamage::default(),
-            resident_budget: None,
-        }
-    }
-}
-
-impl OpenOptions {
-    /// The defaults: a sync per block, maintenance in the background, merges of any span, a Merkle tree of one thread, and a
-    /// damaged log refused.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets when a committed block is durable; [`Durability::Block`] by default.
-    pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
-        self
-    }
-
-    /// Sets who emits, merges and reindexes; [`Maintenance::Background`] by default.
-    pub fn maintenance(mut self, maintenance: Maintenance) -> Self {
-        self.maintenance = maintenance;
-        self
-    }
-
-    /// As [`ReadOptions::resident_budget`]. With [`Maintenance::Inline`] nothing is read: that uses no other thread for files.
-    pub fn resident_budget(mut self, bytes: u64) -> Self {
-        self.resident_budget = Some(bytes);
-        self
-    }
-
-    /// The same for reading. `Inline` reads nothing.
-    pub(crate) fn read_options(&self) -> ReadOptions {
-        match self.maintenance {
-            Maintenance::Inline => ReadOptions { resident_budget: Some(0) },
-            Maintenance::Background | Maintenance::EmitOnly => {
-                ReadOptions { resident_budget: self.resident_budget }
-            }
-        }
-    }
-
-    /// Sets the longest segment that automatic merging makes, in steps: at least 1, no limit by default. With 1 nothing is merged.
-    pub fn merge_span_max(mut self, steps: u64) -> Self {
-        self.merge_span_max = steps;
-        self
-    }
-
-    /// Sets how many threads the Merkle tree uses for a block; [`Parallelism::Off`], the calling thread alone, by default.
-    pub fn parallelism(mut self, parallelism: Parallelism) -> Self {
-        self.parallelism = parallelism;
-        self
-    }
-
-    /// Sets what to do about a damaged log; [`LogDamage::Refuse`] by default.
-    pub fn log_damage(mut self, damage: LogDamage) -> Self {
-        self.log_damage = damage;
-        self
-    }
-
-    /// Refuses invalid options.
-    ///
-    /// # Errors
-    /// [`Error::Options`].
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.merge_span_max == 0 {
-            return Err(Error::Options { field: "merge_span_max", reason: "must be at least 1".to_owned() });
-        }
-        match self.durability {
-            Durability::Group { blocks: 0 } => {
-                Err(Error::Options { field: "durability", reason: "a group has at least 1 block".to_owned() })
-            }
-            Durability::Group { .. } | Durability::Block | Durability::Relaxed => Ok(()),
-        }
-    }
-
-    /// How accessors are checked and built.
-    pub(crate) fn file_parallelism(&self) -> icecore_index::BuildParallelism {
-        match self.maintenance {
-            Maintenance::Inline => icecore_index::BuildParallelism::Off,
-            Maintenance::Background | Maintenance::EmitOnly => icecore_index::BuildParallelism::Rayon,
-        }
+        self.keeps_nodes().then(|| DomainId(self.domains.len() as u16 - 1))
     }
 }

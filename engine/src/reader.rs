@@ -14,15 +14,17 @@ use std::time::{Duration, Instant};
 use icecore_hot::Root;
 use icecore_segments::step::BlockNumber;
 
+use crate::commitment::Commitment;
 use crate::domain::{Domain, DomainId};
 use crate::error::{Error, one_line};
-use crate::handle::{AsDomain, DomainHandle, id_for_keys};
+use crate::handle::{AsDomain, DomainHandle, stored_key};
 use crate::maintain::checkpoint::{CheckpointReport, checkpoint};
 use crate::maintain::merge::MergeOptions;
 use crate::maintain::plan::{self, MergePlan, PrunePlan, UnwindPlan};
 use crate::maintain::reindex::{ReindexPlan, ReindexRule};
 use crate::manifest::Manifest;
-use crate::options::{DensityRule, ReadOptions};
+use crate::open_options::ReadOptions;
+use crate::options::DensityRule;
 use crate::progress::ProgressListener;
 use crate::read::history::History;
 use crate::read::shared::Shared;
@@ -253,6 +255,11 @@ impl Reader {
         self.shared.directory.config.snapshots.map(|snapshots| snapshots.period)
     }
 
+    /// What the roots of the archive commit to. See [`Options::commitment`](crate::Options::commitment).
+    pub fn commitment(&self) -> Commitment {
+        self.shared.directory.config.commitment
+    }
+
     /// The state at the end of block `height`, as a view; in a gap of heights, at the end of the block below.
     ///
     /// # Cost
@@ -305,9 +312,9 @@ impl Reader {
         let version = self.pin()?;
         let state = version.state();
         state.check_head()?;
-        let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
+        let (domain, key) = stored_key(&self.shared.directory.config, domain, key)?;
         let head = state.head;
-        Ok(History::new(Arc::clone(&self.shared), version, domain, key, head))
+        Ok(History::new(Arc::clone(&self.shared), version, domain, &key, head))
     }
 
     /// A declared domain, resolved once for many calls.

@@ -2,14 +2,16 @@
 //!
 //! A view pins the version it was made from: whatever is committed, merged, pruned or unwound meanwhile, it answers the same.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use icecore_hot::{BatchProof, Parallelism, Proof, Root};
 use icecore_segments::step::BlockNumber;
 
+use crate::commitment::Commitment;
 use crate::error::{Error, ErrorKind};
-use crate::handle::{AsDomain, id_for_keys, id_of, known_keys};
+use crate::handle::{AsDomain, borrowed, id_of, stored_key, stored_keys};
 use crate::merkle::leaves::ProofCost;
 use crate::merkle::prove::prove;
 use crate::read::change_blocks::ChangeBlocks;
@@ -77,10 +79,10 @@ impl View {
     /// [`Error::UnknownDomain`]; [`Error::KeyLength`]; damage of a `.kv` or log file that is read. A damaged accessor costs reads
     /// and is no error. In a partial copy [`Error::NotHeld`], unless the key is in a segment that is newer than all that are not held.
     pub fn get<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
+        let (domain, key) = stored_key(&self.shared.directory.config, domain, key)?;
         let tally = self.shared.counters.mine();
         self.version.read(|state| {
-            let found = state.find(domain, key, self.at, tally)?;
+            let found = state.find(domain, &key, self.at, tally)?;
             Ok(found.and_then(|((_, value), _)| value))
         })
     }
@@ -94,10 +96,10 @@ impl View {
     /// # Errors
     /// Those of [`View::get`].
     pub fn lookup<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<Option<Lookup>, Error> {
-        let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
+        let (domain, key) = stored_key(&self.shared.directory.config, domain, key)?;
         let (tally, config) = (self.shared.counters.mine(), &self.shared.directory.config);
         self.version.read(|state| {
-            let found = state.find(domain, key, self.at, tally)?;
+            let found = state.find(domain, &key, self.at, tally)?;
             Ok(found.map(|((block, value), origin)| {
                 let source = match origin {
                     Origin::Memory => Source::Memory,
@@ -121,8 +123,15 @@ impl View {
         domain: &D,
         keys: &[K],
     ) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        let domain = id_for_keys(&self.shared.directory.config, domain, keys.iter().copied())?;
+        let config = &self.shared.directory.config;
+        let domain = id_of(config, domain)?;
+        let declared = &config.domains[domain.index()];
+        let stored = keys.iter().map(AsRef::as_ref).map(|key| {
+            declared.check_key(key)?;
+            Ok(declared.order.stored(key))
+        });
+        let keys = stored.collect::<Result<Vec<Cow<'_, [u8]>>, Error>>()?;
+        let keys: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
         in_parts(&keys, |keys| {
             let tally = self.shared.counters.mine();
             self.version.read(|state| state.multi_get(domain, keys, self.at, tally))
@@ -140,8 +149,8 @@ impl View {
         &self,
         keys: &[(D, K)],
     ) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        let keys = known_keys(&self.shared.directory.config, keys)?;
-        in_parts(&keys, |keys| {
+        let keys = stored_keys(&self.shared.directory.config, keys)?;
+        in_parts(&borrowed(&keys), |keys| {
             let tally = self.shared.counters.mine();
             self.version.read(|state| state.multi_get_across(keys, self.at, tally))
         })
@@ -167,9 +176,9 @@ impl View {
     /// # Errors
     /// [`Error::UnknownDomain`]; [`Error::KeyLength`]. Damage is an item of the iterator.
     pub fn history<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<History, Error> {
-        let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
+        let (domain, key) = stored_key(&self.shared.directory.config, domain, key)?;
         let (shared, version) = (Arc::clone(&self.shared), self.version.clone());
-        Ok(History::new(shared, version, domain, key, Some(self.at)))
+        Ok(History::new(shared, version, domain, &key, Some(self.at)))
     }
 
     /// The blocks at or below this height that wrote or deleted a key, newest first, as an iterator. Values are not read, and any
@@ -196,9 +205,9 @@ impl View {
     /// # Errors
     /// [`Error::UnknownDomain`]; [`Error::KeyLength`]. Damage is an item of the iterator.
     pub fn change_blocks<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<ChangeBlocks, Error> {
-        let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
+        let (domain, key) = stored_key(&self.shared.directory.config, domain, key)?;
         let (shared, version) = (Arc::clone(&self.shared), self.version.clone());
-        Ok(ChangeBlocks::new(shared, version.state(), domain, key, self.at))
+        Ok(ChangeBlocks::new(shared, version.state(), domain, &key, self.at))
     }
 
     /// The newest block at or below this height that wrote or deleted a key; `None` when none did. Its value is not read. *Was the key
@@ -214,9 +223,9 @@ impl View {
         domain: &D,
         key: &[u8],
     ) -> Result<Option<BlockNumber>, Error> {
-        let domain = id_for_keys(&self.shared.directory.config, domain, [key])?;
+        let (domain, key) = stored_key(&self.shared.directory.config, domain, key)?;
         let tally = self.shared.counters.mine();
-        let found = self.version.read(|state| state.newest_change(domain, key, self.at, tally))?;
+        let found = self.version.read(|state| state.newest_change(domain, &key, self.at, tally))?;
         Ok(found.map(|written| written.block))
     }
 
@@ -226,8 +235,12 @@ impl View {
     /// One lookup.
     ///
     /// # Errors
-    /// [`Error::RootMissing`], and damage of a file that is read.
+    /// [`Error::Commitment`] in an archive without one; [`Error::RootMissing`], and damage of a file that is read.
     pub fn root(&self) -> Result<Root, Error> {
+        let commitment = self.shared.directory.config.commitment;
+        if commitment == Commitment::None {
+            return Err(Error::Commitment { asked: "a root", commitment });
+        }
         self.version.read(|state| state.root(self.at))
     }
 
@@ -239,7 +252,7 @@ impl View {
     /// bytes of memory per key meanwhile. [`View::prove_counted`] tells what it took.
     ///
     /// # Errors
-    /// [`Error::UnknownDomain`]; [`Error::KeyLength`]; [`Error::RootMismatch`] or [`Error::SnapshotDamaged`] when what was read
+    /// [`Error::Commitment`] in an archive with another commitment than [`Commitment::Icecore`]; [`Error::UnknownDomain`]; [`Error::KeyLength`]; [`Error::RootMismatch`] or [`Error::SnapshotDamaged`] when what was read
     /// does not have the recorded root; damage of a file that is read; [`Error::NotHeld`].
     pub fn prove<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<Proof, Error> {
         let (mut batch, _) = self.prove_counted(&[(domain, key)], Parallelism::Off)?;
@@ -273,7 +286,12 @@ impl View {
         parallelism: Parallelism,
     ) -> Result<(BatchProof, ProofCost), Error> {
         let Shared { directory, counters, .. } = &*self.shared;
-        let keys = known_keys(&directory.config, keys)?;
+        let commitment = directory.config.commitment;
+        if commitment != Commitment::Icecore {
+            return Err(Error::Commitment { asked: "a proof of ICS23", commitment });
+        }
+        let keys = stored_keys(&directory.config, keys)?;
+        let keys = borrowed(&keys);
         self.version.read(|state| prove(state, &directory.config, counters, self.at, &keys, parallelism))
     }
 }

@@ -55,11 +55,14 @@ const VOCABULARY: &[&str] =
 const STOREYS: &[&str] = &[
     "error_kind",
     "remote_error",
+    "commitment",
+    "operation",
     "error",
     "progress",
     "steps",
     "domain",
     "options",
+    "open_options",
     "handle",
     "storage",
     "wal",
@@ -81,6 +84,7 @@ const STOREYS: &[&str] = &[
     "reader_remote",
     "reader_source",
     "block",
+    "ethereum",
     "archive",
     "lib",
 ];

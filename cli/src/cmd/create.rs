@@ -4,7 +4,8 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use icecore::{Archive, Domain, Options};
+use clap::ValueEnum;
+use icecore::{Archive, Commitment, Domain, Options};
 use serde_json::json;
 
 use crate::exit::{Exit, Outcome};
@@ -22,16 +23,28 @@ With snapshots the archive keeps the nodes of its Merkle tree that changed: a
 proof at such a block reads a few of them, at any other block it is rebuilt
 from the whole state. Short periods cost time and space at every block.
 
+--profile ethereum makes an archive of the state of an Ethereum chain: domains
+account, code and storage, and the state root of every block as its header has
+it. --commitment none makes one without roots and proofs, and without a tree
+in memory.
+
 Examples:
   icecore create chain.ice --domain kv
   icecore create chain.ice --domain accounts:20 --domain storage:52 \\
-      --blocks-per-step 4096 --reorg-window 128 --snapshot-every 256")]
+      --blocks-per-step 4096 --reorg-window 128 --snapshot-every 256
+  icecore create eth.ice --profile ethereum")]
 pub(crate) struct Args {
     /// The directory; must be absent or empty
     dir: PathBuf,
     /// A domain: a keyspace of its own, with keys of any length or of this many bytes. At least one; several with commas or one
     /// a flag. None can be added later
-    #[arg(long = "domain", short, value_name = "NAME[:BYTES]", required = true, value_delimiter = ',')]
+    #[arg(
+        long = "domain",
+        short,
+        value_name = "NAME[:BYTES]",
+        required_unless_present = "profile",
+        value_delimiter = ','
+    )]
     domains: Vec<Declared>,
     #[command(flatten)]
     shape: Shape,
@@ -52,6 +65,28 @@ pub(crate) struct Shape {
     /// Make the first block of every N heights a snapshot, or `off` [default: off]
     #[arg(long, value_name = "N")]
     pub(crate) snapshot_every: Option<Every>,
+    /// What the root of a block commits to [default: icecore]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) commitment: Option<Committed>,
+    /// Domains and commitment of a chain
+    #[arg(long, value_enum, value_name = "CHAIN", conflicts_with = "commitment")]
+    pub(crate) profile: Option<Profile>,
+}
+
+/// The commitments that any domains can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Committed {
+    /// Nothing: there are no roots and no proofs
+    None,
+    /// A Merkle tree of all domains, with proofs of ICS23
+    Icecore,
+}
+
+/// Chains whose state has a form of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Profile {
+    /// Accounts, code and storage; roots and proofs are those of Ethereum
+    Ethereum,
 }
 
 /// A domain as it is declared on the command line.
@@ -107,12 +142,30 @@ impl std::fmt::Display for Every {
 impl Shape {
     /// Whether anything was said.
     pub(crate) fn is_given(&self) -> bool {
-        self.blocks_per_step.is_some() || self.reorg_window.is_some() || self.snapshot_every.is_some()
+        self.blocks_per_step.is_some()
+            || self.reorg_window.is_some()
+            || self.snapshot_every.is_some()
+            || self.is_committed()
+    }
+
+    /// Whether anything was said of the commitment.
+    pub(crate) fn is_committed(&self) -> bool {
+        self.commitment.is_some() || self.profile.is_some()
+    }
+
+    /// What the roots are to commit to.
+    pub(crate) fn commitment(&self) -> Commitment {
+        match (self.profile, self.commitment) {
+            (Some(Profile::Ethereum), _) => Commitment::Ethereum,
+            (None, Some(Committed::None)) => Commitment::None,
+            (None, Some(Committed::Icecore) | None) => Commitment::Icecore,
+        }
     }
 
     /// The options of an archive with these domains.
     pub(crate) fn options(&self, domains: impl IntoIterator<Item = Domain>) -> Options {
-        let mut options = domains.into_iter().fold(Options::new(), Options::declare);
+        let mut options =
+            domains.into_iter().fold(Options::new(), Options::declare).commitment(self.commitment());
         if let Some(blocks) = self.blocks_per_step {
             options = options.blocks_per_step(blocks);
         }
@@ -137,14 +190,15 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if args.json {
         out.json(&json!({
             "dir": args.dir, "domains": listed, "blocks_per_step": step, "reorg_window": window,
-            "snapshot_every": every,
+            "snapshot_every": every, "commitment": reader.commitment().name(),
         }))?;
     } else {
         let domains = names(reader.domains());
         out.summary(format_args!(
-            "{}: domains {domains}; {step} heights a step, {window} in the reorg window; snapshots: {}",
+            "{}: domains {domains}; {step} heights a step, {window} in the reorg window; snapshots: {}; commitment: {}",
             args.dir.display(),
-            Every(every)
+            Every(every),
+            reader.commitment()
         ))?;
     }
     out.flush()?;

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let asked = args.question.open()?;
     let domain = asked.domain(args.question.domain.as_deref())?;
     let view = asked.view(args.question.at)?;
-    let found: Option<Lookup> = view.lookup(domain, &asked.key(domain, &args.key)?)?;
+    let found: Option<Lookup> = asked.lookup(&view, domain, domain, &asked.key(domain, &args.key)?)?;
     let face = asked.face();
     let value = found.as_ref().and_then(|found| found.change.value.as_deref());
     let mut out = Out::new();

@@ -1,15 +1,17 @@
 //! `icecore prove`.
 
-use icecore::{Parallelism, ProofCost, ProofSource};
+use icecore::ethereum::{AccountProof, Address, Word};
+use icecore::{Commitment, Parallelism, ProofCost, ProofSource};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::ask::{Asked, Question};
 use crate::encoding::{RULE, hex};
 use crate::exit::{Exit, Failure, Outcome};
-use crate::input::LINE_LEN_MAX;
+use crate::input::{LINE_LEN_MAX, ethereum_address, word};
 use crate::notes::note;
 use crate::number::{HEIGHT_FORMS, Height};
+use crate::place::ONE_READ;
 use crate::print::{Out, bytes, count, plural};
 
 /// Write a proof of a key's value, or of its absence, at a block. Always JSON.
@@ -23,18 +25,25 @@ At a snapshot (see create --snapshot-every) it is made of a few kept nodes;
 at any other block the Merkle tree is rebuilt from the whole state at the
 block. --cost tells which on standard error, and what was read.
 
+In an archive of the profile ethereum the key is an address, and the proof is
+the object that eth_getProof answers (EIP-1186), with the slots of --slot.
+
 {RULE}
 
 {HEIGHT_FORMS}
 
 Examples:
+  icecore prove eth.ice 0x00000961ef480eb55e80d19ad83579a64c007002 --slot 0x0
   icecore prove chain.ice alice --at 17 > alice.json
   icecore verify-proof alice.json --root $(icecore root chain.ice --at 17)"))]
 pub(crate) struct Args {
     #[command(flatten)]
     question: Question,
-    /// The key
+    /// The key, or the address of an account
     key: String,
+    /// A slot of the account to prove with it, 0x hex; for archives of the profile ethereum, as often as there are slots
+    #[arg(long = "slot", value_name = "HEX")]
+    slots: Vec<String>,
 }
 
 /// A proof as a document: everything that it says is checked against the root.
@@ -59,12 +68,22 @@ pub(crate) struct Document {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let asked = args.question.open()?;
+    let mut out = Out::new();
+    let asked = Asked::open(&args.question.place, args.question.encoding, ONE_READ)?;
+    if asked.reader.commitment() == Commitment::Ethereum {
+        let proof = prove_account(&asked, &args.key, &args.slots, args.question.at)?;
+        out.json(&proof)?;
+        out.flush()?;
+        asked.tell_reads();
+        return Ok(Exit::Done);
+    }
+    if !args.slots.is_empty() {
+        return Err(Failure::usage("--slot is for archives of the profile ethereum"));
+    }
     let (document, cost) = prove(&asked, args.question.domain.as_deref(), &args.key, args.question.at)?;
     if args.question.place.cost {
         note(told(cost));
     }
-    let mut out = Out::new();
     out.json(&document)?;
     out.flush()?;
     asked.tell_reads();
@@ -111,6 +130,72 @@ fn check_len(value_len: u64) -> Result<(), Failure> {
         bytes(LINE_LEN_MAX),
     );
     Err(Failure::usage(format!("{reason}; the library makes and checks proofs of any value (`View::prove`)")))
+}
+
+/// The answer of `eth_getProof`, its members in the order in which geth writes them.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "the answer of eth_getProof")]
+pub(crate) struct Eip1186 {
+    pub(crate) address: String,
+    pub(crate) account_proof: Vec<String>,
+    pub(crate) balance: String,
+    pub(crate) code_hash: String,
+    pub(crate) nonce: String,
+    pub(crate) storage_hash: String,
+    pub(crate) storage_proof: Vec<Eip1186Slot>,
+}
+
+/// A slot in it.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Eip1186Slot {
+    pub(crate) key: String,
+    pub(crate) value: String,
+    pub(crate) proof: Vec<String>,
+}
+
+/// Proves an account and slots of it.
+pub(crate) fn prove_account(
+    asked: &Asked,
+    address: &str,
+    slots: &[String],
+    at: Option<Height>,
+) -> Result<Eip1186, Failure> {
+    let address = ethereum_address(address).map_err(|reason| Failure::usage(format!("key: {reason}")))?;
+    let words =
+        slots.iter().map(|slot| word(slot).map_err(|reason| Failure::usage(format!("slot: {reason}"))));
+    let words = words.collect::<Result<Vec<Word>, Failure>>()?;
+    let proof = asked.view(at)?.prove_account(&address, &words)?;
+    Ok(eip1186(&address, slots, &proof))
+}
+
+fn eip1186(address: &Address, keys: &[String], proof: &AccountProof) -> Eip1186 {
+    let nodes = |nodes: &[Vec<u8>]| nodes.iter().map(|node| hex(node)).collect::<Vec<_>>();
+    let account = proof.account.unwrap_or_default();
+    let hash = |hash: &Word| if proof.account.is_some() { hex(hash) } else { hex(&Word::default()) };
+    let slot = |(key, slot): (&String, &icecore::ethereum::SlotProof)| Eip1186Slot {
+        // A key of 32 bytes is given back as it came.
+        key: if key.len() == 66 { key.clone() } else { quantity_of(&slot.slot) },
+        value: quantity_of(&slot.value),
+        proof: nodes(&slot.nodes),
+    };
+    Eip1186 {
+        address: hex(address),
+        account_proof: nodes(&proof.nodes),
+        balance: quantity_of(&account.balance),
+        code_hash: hash(&account.code_hash),
+        nonce: quantity_of(&account.nonce.to_be_bytes()),
+        storage_hash: hash(&account.storage_root),
+        storage_proof: keys.iter().zip(&proof.slots).map(slot).collect(),
+    }
+}
+
+/// A number as JSON-RPC writes it: `0x` and digits without leading zeros.
+fn quantity_of(bytes: &[u8]) -> String {
+    let digits = hex(bytes);
+    match digits[2..].trim_start_matches('0') {
+        "" => "0x0".to_owned(),
+        digits => format!("0x{digits}"),
+    }
 }
 
 fn told(cost: ProofCost) -> String {

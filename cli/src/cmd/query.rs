@@ -35,7 +35,8 @@ Requests and answers:
   {{\"root\":{{\"at\":17}}}}
       {{\"root\":\"0x...\"}}
   {{\"prove\":{{\"domain\":\"kv\",\"key\":\"...\",\"at\":17}}}}
-      what `icecore prove` prints
+      what `icecore prove` prints; in an archive of the profile ethereum the key is an
+      address, \"slots\":[\"0x0\"] may stand beside it, and the answer is {{\"proof\":..}}
 \"domain\" may be left out where the archive has one, \"at\" for the newest
 block; \"at\" may also be \"latest\", -10 or \"0x11\". An \"id\" beside the request,
 any JSON, comes back first in its answer. A blank line is passed over and has

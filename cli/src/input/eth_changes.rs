@@ -90,7 +90,7 @@ fn push_number(
 }
 
 /// The 20 bytes of an address.
-pub(super) fn address(text: &str) -> Result<Address, String> {
+pub(crate) fn address(text: &str) -> Result<Address, String> {
     let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 40);
     let digits =
         digits.ok_or_else(|| format!("{} is no address of 20 bytes, 0x and 40 digits", quoted(text)))?;
@@ -109,7 +109,7 @@ fn minimal((bytes, zeros): &([u8; 32], usize)) -> &[u8] {
 }
 
 /// A slot or its value: 32 bytes, filled up on the left.
-pub(super) fn word(text: &str) -> Result<[u8; 32], String> {
+pub(crate) fn word(text: &str) -> Result<[u8; 32], String> {
     Ok(quantity(text)?.0)
 }
 

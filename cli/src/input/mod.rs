@@ -17,7 +17,7 @@ use clap::ValueEnum;
 use icecore::Domain;
 use serde::{Deserialize, Deserializer};
 
-pub(crate) use self::eth_changes::EthChanges;
+pub(crate) use self::eth_changes::{EthChanges, address as ethereum_address, word};
 pub(crate) use self::geth_diff::{GethDiff, LIMITS};
 pub(crate) use self::inputs::{Inputs, NewFormat};
 pub(crate) use self::jsonl::Jsonl;
@@ -29,9 +29,9 @@ use crate::keys::{ETHEREUM_DOMAINS, declare};
 /// Keys of `balance`, `nonce` and `code`; the beginning of keys of `storage`.
 pub(crate) type Address = [u8; 20];
 
-const BALANCE: usize = 0;
-const NONCE: usize = 1;
-const CODE: usize = 2;
+pub(crate) const BALANCE: usize = 0;
+pub(crate) const NONCE: usize = 1;
+pub(crate) const CODE: usize = 2;
 /// The position of `storage` in [`ETHEREUM_DOMAINS`].
 pub(crate) const STORAGE: usize = 3;
 

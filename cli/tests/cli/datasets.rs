@@ -92,6 +92,11 @@ fn number(text: &str) -> &str {
 
 /// Puts the data through every state and the exam through each of them.
 fn examine(exam: &Exam, input: &Path, format: &str, step: u64) {
+    examine_made_with(&[], exam, input, format, step);
+}
+
+/// The same of an archive that is made with more options.
+fn examine_made_with(options: &[&str], exam: &Exam, input: &Path, format: &str, step: u64) {
     let place = Place::new();
     let input = input.to_str().unwrap();
     let fresh = |name: &str, step: u64| {
@@ -109,7 +114,9 @@ fn examine(exam: &Exam, input: &Path, format: &str, step: u64) {
             "--json",
         ];
         let done =
-            icecore(&[&args[..], &["--blocks-per-step", &step, "--reorg-window", "0"]].concat()).ok().json();
+            icecore(&[&args[..], &["--blocks-per-step", &step, "--reorg-window", "0"], options].concat())
+                .ok()
+                .json();
         (dir, done["root"].clone())
     };
     let (memory, root) = fresh("memory.ice", 1 << 40);
@@ -208,7 +215,69 @@ fn eth_ethtest() {
         exam.ask(&field(&params[0], domain, slot, &json!(at)), Expected::Number(expected));
     }
     assert_eq!(exam.answers.len(), 5000);
-    examine(&exam, &folder.join("changes.jsonl.zst"), "eth-changes", 16);
+    let changes = folder.join("changes.jsonl.zst");
+    examine(&exam, &changes, "eth-changes", 16);
+    let headers = folder.join("headers.jsonl.zst");
+    let options = ["--profile", "ethereum", "--headers", headers.to_str().unwrap()];
+    examine_made_with(&options, &exam, &changes, "eth-changes", 16);
+}
+
+/// An archive of the chain, each block compared with its header.
+fn ethtest_with_headers(place: &Place, folder: &Path, changes: &str) -> (String, Vec<String>) {
+    let (dir, headers) = (place.text("eth.ice"), folder.join("headers.jsonl.zst"));
+    let made = ["--create", "--profile", "ethereum", "--headers", headers.to_str().unwrap()];
+    let args = ["ingest", &dir, changes, "--format", "eth-changes", "--sync", "relaxed"];
+    let step = ["--blocks-per-step", "16", "--reorg-window", "8"];
+    (dir.clone(), [&args[..], &made, &step].concat().into_iter().map(str::to_owned).collect())
+}
+
+#[test]
+fn eth_ethtest_proofs_are_those_of_geth() {
+    let Some(folder) = dataset("eth-ethtest-600") else { return };
+    let place = Place::new();
+    let changes = folder.join("changes.jsonl.zst");
+    let (dir, ingest) = ethtest_with_headers(&place, &folder, changes.to_str().unwrap());
+    let ingest: Vec<&str> = ingest.iter().map(String::as_str).collect();
+    icecore(&ingest).ok();
+    let roots: Vec<Value> = lines(&folder.join("headers.jsonl.zst")).collect();
+    let (mut requests, mut expected) = (String::new(), Vec::new());
+    for line in lines(&folder.join("oracle_proofs.jsonl.zst")) {
+        let params = line["params"].as_array().unwrap();
+        let at = u64::from_str_radix(&params[2].as_str().unwrap()[2..], 16).unwrap();
+        let asked = json!({ "prove": { "key": params[0], "slots": params[1], "at": at } });
+        requests += &format!("{asked}\n{}\n", json!({ "root": { "at": at } }));
+        expected.push((at, line["result"].clone()));
+    }
+    assert_eq!(expected.len(), 200);
+    let answers = icecore_reading(&["query", &dir], requests.as_bytes()).ok().json_lines();
+    for (answers, (at, expected)) in answers.chunks(2).zip(&expected) {
+        assert_eq!(answers[0]["proof"], *expected, "block {at}");
+        assert_eq!(answers[1]["root"], roots[*at as usize]["stateRoot"], "block {at}");
+    }
+}
+
+#[test]
+fn a_feed_that_lacks_a_change_is_refused_at_that_block() {
+    let Some(folder) = dataset("eth-ethtest-600") else { return };
+    let place = Place::new();
+    let mut left_out = 0;
+    let kept = lines(&folder.join("changes.jsonl.zst")).filter(|line| {
+        let is_lacking = line["block"] == 300 && line["field"] == "balance" && left_out == 0;
+        left_out += u32::from(is_lacking);
+        !is_lacking
+    });
+    let text = kept.map(|line| line.to_string()).collect::<Vec<_>>().join("\n");
+    let (dir, ingest) = ethtest_with_headers(&place, &folder, &place.file("changes.jsonl", &text));
+    let ingest: Vec<&str> = ingest.iter().map(String::as_str).collect();
+    icecore(&ingest).fails(2, "the root of block 300 is 0x");
+    assert_eq!(icecore(&["info", &dir, "--json"]).ok().json()["head"], 299);
+    let whole = folder.join("changes.jsonl.zst");
+    let again: Vec<&str> = ingest
+        .iter()
+        .map(|arg| if arg.ends_with("changes.jsonl") { whole.to_str().unwrap() } else { arg })
+        .collect();
+    let done = icecore(&again).ok();
+    assert!(done.out.contains("head 600"), "{}", done.out);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::maintain::emission;
 use crate::maintain::file_work::merge_all;
 use crate::maintain::merge::MergeOptions;
 use crate::maintain::reindex::{ReindexRule, reindex};
-use crate::options::Maintenance;
+use crate::open_options::Maintenance;
 use crate::progress::ProgressListener;
 use crate::stats::MaintenanceTask;
 use crate::write::writer::{Writer, WriterGuard};

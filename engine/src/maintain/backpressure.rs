@@ -10,7 +10,7 @@ use icecore_segments::step::Step;
 use crate::error::Error;
 use crate::maintain::emission;
 use crate::maintain::merge::SURPLUS_MAX;
-use crate::options::Maintenance;
+use crate::open_options::Maintenance;
 use crate::stats::MaintenanceTask;
 use crate::write::writer::{Writer, WriterGuard};
 

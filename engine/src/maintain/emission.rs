@@ -104,7 +104,7 @@ fn emit_all(writer: &Writer, listener: &dyn ProgressListener) -> Result<(), Erro
         if ready == 0 {
             return Ok(());
         }
-        if config.snapshots.is_some() {
+        if config.keeps_nodes() {
             // After opening, the tables have no nodes yet.
             writer.lock_unpoisoned()?.tree()?;
         }

@@ -15,7 +15,7 @@ use icecore_segments::{EntrySource, PageBuf};
 
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentRecord};
-use crate::merkle::build::build_tree;
+use crate::merkle::state_root::state_root;
 use crate::progress::ProgressListener;
 use crate::read::shared::Shared;
 use crate::segment::block_tap::block_index_builder;
@@ -243,8 +243,10 @@ fn verify_root(
     let version = shared.read_state();
     let Some(head) = version.head else { return Ok(()) };
     let config = &shared.directory.config;
-    let tree = build_tree(&version, config, head, None, icecore_hot::Options::default(), listener)?.tree;
-    version.check_root(head, tree.root())
+    match state_root(&version, config, head, listener)? {
+        Some(root) => version.check_root(head, root),
+        None => Ok(()),
+    }
 }
 
 /// Everything that is wrong with the files of a segment.

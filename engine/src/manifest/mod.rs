@@ -4,34 +4,35 @@
 //! to the set of files. What the manifest names must be there; what it does not name is garbage. The bytes are described
 //! in `FORMAT.md`. Written by [`publish`](crate::write::writer), read by [`recovery`](crate::write::recovery).
 
+mod config;
 mod log_end;
 mod record;
 mod soundness;
 
 use std::collections::HashSet;
-use std::num::NonZeroU64;
 use std::path::Path;
 
 use icecore_index::{Density, FilterBits};
-use icecore_segments::EncodingRule;
-use icecore_segments::bytes::{array32_at, put_varint, take_varint, u32_at, u64_at};
+use icecore_segments::bytes::{array32_at, put_varint, u32_at, u64_at};
 use icecore_segments::checksum::{Checksum, crc64};
 use icecore_segments::frame::{FileSummary, Kind};
 use icecore_segments::step::{BlockNumber, Step, StepRange};
 
-use crate::domain::{DOMAINS_MAX, Domain, DomainId};
+use crate::domain::DomainId;
 use crate::error::Error;
-use crate::options::{ArchiveId, Config, DensityRule, Snapshots};
-use crate::steps::StepLen;
+use crate::options::{Config, DensityRule};
 use crate::storage::layout;
 use crate::storage::{ReadFile, Storage};
 use crate::wal::{FILE_HEADER_LEN, Heights};
+use config::{Fields, decode_config, encode_config};
 pub(crate) use record::{FileRecord, SegmentRecord};
 
 pub(crate) const MAGIC: [u8; 8] = *b"\x8AICM\r\n\x1A\n";
-/// The newest format version: says of each segment whether it is held. Written of partial copies alone, so that what reads the version
-/// before goes on reading whole archives, and buckets.
-pub(crate) const VERSION: u32 = 6;
+/// The newest format version: has the commitment, and how each domain orders its keys. Written where either is another than versions
+/// before it had, so that what reads those goes on reading all other archives, and buckets.
+pub(crate) const VERSION: u32 = 7;
+/// Says of each segment whether it is held. Written of partial copies alone, for the same reason.
+pub(crate) const VERSION_OF_PARTIAL: u32 = 6;
 /// The format version of archives that hold every segment, which it does not say.
 pub(crate) const VERSION_OF_WHOLE: u32 = 5;
 /// Has no block indexes.
@@ -182,7 +183,8 @@ impl Manifest {
         let mut body = Vec::new();
         put_varint(&mut body, self.generation);
         body.extend_from_slice(&self.config.id.0);
-        encode_config(&mut body, &self.config);
+        let version = self.version();
+        encode_config(&mut body, &self.config, version);
         encode_rule(&mut body, self.rule);
         put_varint(&mut body, self.emitted_to.0);
         put_option(&mut body, self.first_block);
@@ -191,11 +193,18 @@ impl Manifest {
         for number in [self.pruned_before].into_iter().chain(log).chain([self.segments.len() as u64]) {
             put_varint(&mut body, number);
         }
-        let version = if self.is_whole() { VERSION_OF_WHOLE } else { VERSION };
         for segment in &self.segments {
             encode_segment(&mut body, segment, version);
         }
         frame(version, &body)
+    }
+
+    /// The format version that it is written in: the oldest that can say what it says.
+    fn version(&self) -> u32 {
+        if self.config.is_of_first_commitment() {
+            return if self.is_whole() { VERSION_OF_WHOLE } else { VERSION_OF_PARTIAL };
+        }
+        VERSION
     }
 
     /// Reads the bytes of a manifest.
@@ -303,23 +312,6 @@ fn put_option(out: &mut Vec<u8>, value: Option<u64>) {
     put_varint(out, value.unwrap_or(0));
 }
 
-fn encode_config(out: &mut Vec<u8>, config: &Config) {
-    put_varint(out, config.step_len.0.get());
-    put_varint(out, config.reorg_window);
-    put_varint(out, config.snapshots.map_or(0, |snapshots| snapshots.period.get()));
-    put_varint(out, config.domains.len() as u64);
-    for domain in &config.domains {
-        put_varint(out, domain.name.len() as u64);
-        out.extend_from_slice(domain.name.as_bytes());
-        out.push(match domain.encoding {
-            EncodingRule::Auto => 0,
-            EncodingRule::Plain => 1,
-            EncodingRule::Zstd => 2,
-        });
-        put_varint(out, domain.key_len.unwrap_or(0) as u64);
-    }
-}
-
 fn encode_rule(out: &mut Vec<u8>, rule: DensityRule) {
     let (code, number) = match rule {
         DensityRule::Recency => (0, 0),
@@ -350,36 +342,6 @@ fn encode_file(out: &mut Vec<u8>, file: FileRecord) {
     put_varint(out, u64::from(file.revision));
     put_varint(out, file.summary.len);
     out.extend_from_slice(&file.summary.content.0);
-}
-
-/// A position in the body; every read is `None` past the end.
-struct Fields<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Fields<'a> {
-    fn number(&mut self) -> Option<u64> {
-        take_varint(self.bytes, &mut self.at)
-    }
-
-    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
-        let taken = self.bytes.get(self.at..self.at.checked_add(len)?)?;
-        self.at += len;
-        Some(taken)
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        Some(self.take(1)?[0])
-    }
-
-    fn option(&mut self) -> Option<Option<u64>> {
-        match (self.byte()?, self.number()?) {
-            (0, 0) => Some(None),
-            (1, number) => Some(Some(number)),
-            _ => None,
-        }
-    }
 }
 
 fn decode_body(fields: &mut Fields<'_>, version: u32) -> Option<Manifest> {
@@ -418,7 +380,7 @@ fn decode_body(fields: &mut Fields<'_>, version: u32) -> Option<Manifest> {
         segments,
     };
     // One manifest, one encoding.
-    let is_of_version = manifest.is_whole() == (version <= VERSION_OF_WHOLE);
+    let is_of_version = version < VERSION_OF_WHOLE || version == manifest.version();
     (is_of_version && manifest.is_sound()).then_some(manifest)
 }
 
@@ -427,45 +389,6 @@ impl Manifest {
     pub(crate) fn heights(&self) -> Heights {
         Heights::new(self.config.step_len, self.emitted_to)
     }
-}
-
-fn decode_config(fields: &mut Fields<'_>, version: u32) -> Option<Config> {
-    let id = match version {
-        ..=VERSION_WITHOUT_ID => ArchiveId::default(),
-        _ => ArchiveId(fields.take(16)?.try_into().ok()?),
-    };
-    let step_len = StepLen(NonZeroU64::new(fields.number()?)?);
-    let reorg_window = fields.number()?;
-    let period = if version == VERSION_WITHOUT_SNAPSHOTS { 0 } else { fields.number()? };
-    let snapshots = NonZeroU64::new(period).map(|period| Snapshots { period });
-    let count = fields.number()? as usize;
-    if !(2 + usize::from(snapshots.is_some())..=DOMAINS_MAX).contains(&count) {
-        return None;
-    }
-    let mut domains = Vec::with_capacity(count);
-    for _ in 0..count {
-        let len = fields.number()?;
-        let name = str::from_utf8(fields.take(usize::try_from(len).ok()?)?).ok()?.to_owned();
-        let encoding = match fields.byte()? {
-            0 => EncodingRule::Auto,
-            1 => EncodingRule::Plain,
-            2 => EncodingRule::Zstd,
-            _ => return None,
-        };
-        let key_len = match if version <= VERSION_WITHOUT_KEY_LENS { 0 } else { fields.number()? as usize } {
-            0 => None,
-            len if Domain::is_key_len(len) => Some(len),
-            _ => return None,
-        };
-        domains.push(Domain { name, encoding, key_len });
-    }
-    let config = Config { id, domains, step_len, reorg_window, snapshots };
-    let nodes = config.nodes().is_none_or(|nodes| config.domains[nodes.index()] == Domain::nodes());
-    let sound = config.domains[0] == Domain::roots()
-        && nodes
-        && config.names_are_distinct()
-        && config.declared().iter().all(|domain| Domain::check_name(&domain.name).is_ok());
-    sound.then_some(config)
 }
 
 fn decode_segment(fields: &mut Fields<'_>, version: u32) -> Option<SegmentRecord> {
@@ -498,8 +421,11 @@ fn decode_file(fields: &mut Fields<'_>) -> Option<FileRecord> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use super::soundness::NUMBER_MAX;
     use super::*;
+    use crate::domain::{DOMAINS_MAX, Domain};
     use crate::format::DOC;
     use crate::options::Options;
 
@@ -583,7 +509,7 @@ mod tests {
         let (bytes, whole) = (partial().encode(), sample());
         let last = {
             let mut out = Vec::new();
-            encode_segment(&mut out, &whole.segments[2], VERSION);
+            encode_segment(&mut out, &whole.segments[2], VERSION_OF_PARTIAL);
             out.len()
         };
         DOC.check_example("```hex partial", &bytes[bytes.len() - SUM_LEN - last..bytes.len() - SUM_LEN]);
@@ -609,7 +535,9 @@ mod tests {
         ];
         DOC.check_fields(section, &bytes, &fields);
         assert_eq!(rows[4][0], HEAD_LEN.to_string(), "{}", rows[4][3]);
-        let versions = format!("{VERSION_OF_WHOLE}, or {VERSION} of a partial copy;");
+        let versions = format!(
+            "{VERSION_OF_WHOLE}; {VERSION_OF_PARTIAL} of a partial copy; {VERSION} of an archive with another commitment;"
+        );
         assert!(rows[1][4].starts_with(&versions), "the versions that are written");
         let magic = MAGIC.map(|byte| format!("{byte:02X}")).join(" ");
         assert!(rows[0][4].starts_with(&format!("`{magic}`")));
@@ -709,7 +637,7 @@ mod tests {
         assert_eq!(body.remove(4), 0);
         assert_eq!(Manifest::decode(&frame(1, &body), Path::new("M")).unwrap(), manifest);
         let unknown = Manifest::decode(&frame(VERSION + 1, &body), Path::new("M"));
-        assert!(matches!(unknown, Err(Error::Unsupported { found: 7, supported: 6, .. })));
+        assert!(matches!(unknown, Err(Error::Unsupported { found: 8, supported: 7, .. })));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The domain `_nodes`, which an archive with snapshots has: rows of the tree's inner nodes, and the keys of its leaves.
+//! The domain `_nodes`, which an archive with snapshots has, and one for Ethereum. With snapshots it has rows of the tree's inner nodes,
+//! and the keys of its leaves.
 //!
 //! ```text
 //! key                                    value                        version
@@ -8,7 +9,17 @@
 //!
 //! Rows are [`ROW_SPACING`] bits apart, so the nodes of a row below one node of the row above are neighbours. A place that
 //! is no inner node any more, and a key that is gone, is deleted. The root row is written at every snapshot: block N has
-//! one when the newest version of that row at or below N is of N. Written by [`tree`](crate::merkle::live_tree), kept in memory by
+//! one when the newest version of that row at or below N is of N.
+//!
+//! Of an archive for Ethereum it has the roots of storage tries:
+//!
+//! ```text
+//! key                                    value                        version
+//! 0x00                                   0x00                         at every block
+//! 0x40, account (20 bytes of its path)   root of its storage          at a block that changes it
+//! ```
+//!
+//! An account without slots has none. Written by the [trees](crate::merkle::live_tree), kept in memory by
 //! [`node_table`](crate::memtable::node_table), read by [`rows`](crate::merkle::rows).
 
 use std::sync::Arc;
@@ -22,6 +33,9 @@ use crate::memtable::Found;
 
 /// How many key hash bits are between two rows: chosen by what `icecore-figures snapshots` shows.
 pub(crate) const ROW_SPACING: usize = 4;
+
+/// What the key of a row of a storage trie begins with, beside its depth.
+const STORAGE: u8 = 0x40;
 
 /// What the key of a leaf begins with: after every row.
 const LEAF: u8 = 0xFF;
@@ -40,6 +54,21 @@ impl NodeKey {
     /// The node at `depth` on the way to a key.
     pub(crate) fn row(depth: usize, key: &KeyHash) -> Self {
         Self::place(depth as u8, depth, key)
+    }
+
+    /// The node of a trie of Ethereum at the first `depth` nibbles of a path: of the trie of accounts, or of the storage of the account
+    /// whose path begins with the bytes given. At depth 0 it is the root. No row is deeper than 24 nibbles.
+    pub(crate) fn trie_row(account: Option<&[u8; 20]>, depth: usize, path: &[u8; 32]) -> Self {
+        let tag = depth as u8 | if account.is_some() { STORAGE } else { 0 };
+        let (account, nibbles) = (account.map_or(&[][..], |account| account), depth.div_ceil(2));
+        let (mut bytes, len) = ([0; 33], 1 + account.len() + nibbles);
+        bytes[0] = tag;
+        bytes[1..=account.len()].copy_from_slice(account);
+        bytes[1 + account.len()..len].copy_from_slice(&path[..nibbles]);
+        if !depth.is_multiple_of(2) {
+            bytes[len - 1] &= 0xF0;
+        }
+        Self { bytes, len: len as u8 }
     }
 
     /// The leaf of a key.
@@ -94,6 +123,8 @@ pub(crate) enum NodeValue {
     Deleted,
     /// The hash of an inner node.
     Inner([u8; 32]),
+    /// What a trie of Ethereum keeps of a node.
+    Row(Arc<[u8]>),
     /// The domain and key of a leaf, as [`encode_preimage`] writes it.
     Preimage(Arc<[u8]>),
 }
@@ -104,7 +135,7 @@ impl NodeValue {
         match self {
             Self::Deleted => None,
             Self::Inner(hash) => Some(hash),
-            Self::Preimage(preimage) => Some(preimage),
+            Self::Row(bytes) | Self::Preimage(bytes) => Some(bytes),
         }
     }
 }

@@ -48,7 +48,7 @@ impl DomainTable {
 
 impl StepMemtable {
     pub(crate) fn new(step: Step, config: &Config) -> Self {
-        Self::empty(step, config.domains.len() - usize::from(config.snapshots.is_some()))
+        Self::empty(step, config.domains.len() - usize::from(config.keeps_nodes()))
     }
 
     pub(super) fn empty(step: Step, domains: usize) -> Self {

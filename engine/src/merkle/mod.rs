@@ -1,12 +1,19 @@
 //! The Merkle tree of the state: kept up to date for the writer, built from segments, and proved from.
 //!
-//! The tree itself is that of `icecore-hot`; this folder feeds it with what the archive holds.
+//! The trees themselves are those of `icecore-hot`; this folder feeds them with what the archive holds. It alone knows which
+//! [`Commitment`](crate::Commitment) an archive has: the rest of the engine asks [`live_tree`], [`prove`] and [`state_root`].
 
+pub(crate) mod account_proof;
 pub(crate) mod build;
+pub(crate) mod ethereum_tree;
+pub(crate) mod icecore_tree;
 pub(crate) mod leaves;
+pub(crate) mod live_build;
 pub(crate) mod live_tree;
 pub(crate) mod parallel;
 pub(crate) mod prove;
+pub(crate) mod prove_account;
 pub(crate) mod rows;
 pub(crate) mod span;
 pub(crate) mod state_paths;
+pub(crate) mod state_root;

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::error::Error;
-use crate::options::ReadOptions;
+use crate::open_options::ReadOptions;
 use crate::read::follow::Follower;
 use crate::read::read_state::ReadState;
 use crate::read::resident::{ResidentLoad, default_resident_budget};

@@ -6,6 +6,7 @@ use icecore_hot::Root;
 use icecore_segments::step::BlockNumber;
 
 use crate::error::Error;
+use crate::merkle::live_tree::Applied;
 use crate::wal::{BODY_LEN_MAX, ChangeRef, RecordRef};
 use crate::write::writer::Writer;
 
@@ -21,12 +22,14 @@ impl Writer {
         self.lock_unpoisoned()?.sync_log_marker()
     }
 
-    /// `changes` are ordered by domain, then key, each key once; `unwinds` is how many there had been when the block was begun.
+    /// `changes` are ordered by domain, then key, each key once; `unwinds` is how many there had been when the block was begun. The
+    /// block is refused where its root is not the one `expected`.
     pub(crate) fn commit(
         &self,
         height: BlockNumber,
         unwinds: u64,
         changes: &[ChangeRef<'_>],
+        expected: Option<Root>,
     ) -> Result<Root, Error> {
         let mut guard = self.lock_unpoisoned()?;
         if self.unwinds.load(Ordering::Relaxed) != unwinds {
@@ -38,7 +41,18 @@ impl Writer {
         let config = &self.shared.directory.config;
         guard.tree()?;
         guard.ready_log(config.step_len.step_of(height))?;
-        let (root, nodes) = guard.tree()?.apply(config, version.head, height, changes);
+        let Applied { root, nodes } = guard.tree()?.apply(config, version.head, height, changes)?;
+        if let Some(expected) = expected.filter(|expected| *expected != root) {
+            match version.head {
+                Some(head) => drop(guard.rewind_tree(head)),
+                None => guard.drop_tree(),
+            }
+            return Err(Error::UnexpectedRoot {
+                block: height,
+                expected: expected.to_string(),
+                found: root.to_string(),
+            });
+        }
         // From here on the tree is ahead of the log: a failure poisons, and opening again starts from the log.
         let logged = guard.log_block(height, root, changes);
         let digest = logged.map_err(|error| Error::CommitUnknown { height, source: Box::new(error) })?;

@@ -5,7 +5,8 @@
 //!
 //! An unwinding may be among the records that are lost. Then the blocks before the damage may belong to a branch that was
 //! given up before the newest segments were written. So the first block that is kept must give its recorded root on the
-//! state in segments; else the log is given up as a whole.
+//! state in segments; else the log is given up as a whole. An archive without a commitment has no roots that would tell, so there
+//! the log is kept only where nothing was emitted.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use icecore_segments::step::{BlockNumber, Step};
 
 use crate::error::Error;
 use crate::manifest::Manifest;
-use crate::merkle::build::build_tree;
+use crate::merkle::state_root::state_root;
 use crate::read::read_state::ReadState;
 use crate::segment::live::LiveSegment;
 use crate::storage::copy_file;
@@ -160,9 +161,8 @@ fn continues_segments(
         ReadState::of_segments(&directory.config, manifest, manifest.segments.iter().cloned().map(hold));
     let changes: Vec<_> = block.changes.iter().map(ChangeRef::from).collect();
     version.add_block(&directory.config, block.height, &block.root, digest(&changes), &changes);
-    let options = icecore_hot::Options::default();
-    let built = build_tree(&version, &directory.config, block.height, None, options, &())?;
-    Ok(built.tree.root().0 == block.root)
+    let root = state_root(&version, &directory.config, block.height, &())?;
+    Ok(root.map_or(manifest.segments.is_empty(), |root| root.0 == block.root))
 }
 
 impl SoundLog {

@@ -19,7 +19,8 @@ use rayon::prelude::*;
 
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentRecord, had_content};
-use crate::options::{ArchiveId, Config, DensityRule, LogDamage, OpenOptions};
+use crate::open_options::{LogDamage, OpenOptions};
+use crate::options::{ArchiveId, Config, DensityRule};
 use crate::read::read_state::ReadState;
 use crate::read::shared::Shared;
 use crate::segment::block_tap::rebuild_block_index;

@@ -18,8 +18,9 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::error::{Error, Poison};
 use crate::manifest::Manifest;
+use crate::merkle::live_build;
 use crate::merkle::live_tree::LiveTree;
-use crate::options::{Durability, OpenOptions};
+use crate::open_options::{Durability, OpenOptions};
 use crate::progress::ProgressListener;
 use crate::read::read_state::{ReadState, by_domain};
 use crate::read::shared::Shared;
@@ -54,7 +55,7 @@ struct State {
     manifest: Manifest,
     log: Log,
     /// Built from the state of the archive at the first commit.
-    tree: Option<LiveTree>,
+    tree: Option<Box<dyn LiveTree>>,
     /// Hears of work that starts by itself: building the tree.
     listener: Arc<dyn ProgressListener>,
     /// The failure after which nothing is written any more.
@@ -306,25 +307,22 @@ impl WriterGuard<'_> {
 
 /// The tree.
 impl WriterGuard<'_> {
-    /// The tree of the state at the head, built if it is not there. See [`LiveTree::build`].
-    pub(crate) fn tree(&mut self) -> Result<&mut LiveTree, Error> {
+    /// The tree of the state at the head, built if it is not there. See [`live_build::build`].
+    pub(crate) fn tree(&mut self) -> Result<&mut dyn LiveTree, Error> {
         if self.state.tree.is_none() {
             let (config, options) = (&self.writer.shared.directory.config, &self.writer.options);
             let listener = Arc::clone(&self.state.listener);
-            let tree = LiveTree::build(&self.writer.read_state(), config, options.parallelism, &*listener)?;
-            self.state.tree = Some(tree);
+            let state = self.writer.read_state();
+            self.state.tree = Some(live_build::build(&state, config, options.parallelism, &*listener)?);
         }
-        Ok(self.state.tree.as_mut().expect("the tree was just built"))
+        Ok(&mut **self.state.tree.as_mut().expect("the tree was just built"))
     }
 
     /// Takes the blocks above `to` out of the tree. `false` when it does not know how, or there is none: then it is built
     /// again when it is needed.
     pub(crate) fn rewind_tree(&mut self, to: BlockNumber) -> bool {
-        let is_rewound = self.state.tree.as_mut().is_some_and(|tree| tree.rewind(to));
-        if !is_rewound {
-            self.drop_tree();
-        }
-        is_rewound
+        let rewound = self.state.tree.take_if(|tree| !tree.rewind(to)).is_none();
+        rewound && self.state.tree.is_some()
     }
 
     /// Has the tree built again when it is needed.

@@ -437,6 +437,22 @@ impl Arena {
         (node != Ptr::NONE && self.path(node) == path).then_some(node)
     }
 
+    /// The path of a leaf that shares the first `len` nibbles with `path`, if any does; else that of any leaf, or of none.
+    pub(crate) fn find_near(&self, mut node: Ptr, path: &KeyPath, len: usize) -> Option<KeyPath> {
+        let mut depth = 0;
+        while node.kind() == Kind::Branch {
+            let branch = self.branch(node);
+            depth += usize::from(branch.head.skip);
+            node = if depth < len {
+                self.child(node, crate::ethereum::nibbles::nibble(path, depth))
+            } else {
+                *branch.children.first()?
+            };
+            depth += 1;
+        }
+        (node != Ptr::NONE).then(|| *self.path(node))
+    }
+
     /// Bytes of leaves, of branches, and of all that is allocated.
     pub(crate) fn bytes(&self) -> (usize, usize, usize) {
         let (mut leaves, mut inner, mut all) = (0, 0, 0);

@@ -69,8 +69,8 @@ pub enum LoadError {
 pub struct StateLoader {
     trie: StateTrie,
     batch: StateBatch,
-    /// The accounts of the run, and the storage roots that they must have.
-    roots: Vec<(KeyPath, Hash)>,
+    /// The accounts of the run, and the storage roots that they must have, where those are known.
+    roots: Vec<(KeyPath, Option<Hash>)>,
     /// The last slot of the last account.
     slot: Option<KeyPath>,
 }
@@ -86,6 +86,18 @@ impl StateLoader {
     /// # Errors
     /// It is not above the account before; a storage that was taken in by now has another root than its account says.
     pub fn push_account(&mut self, path: &KeyPath, account: &Account) -> Result<(), LoadError> {
+        self.push(path, account, Some(account.storage_root))
+    }
+
+    /// Takes the next account, whose storage root is that of the slots that follow, whatever `account` says.
+    ///
+    /// # Errors
+    /// It is not above the account before.
+    pub fn push_account_without_root(&mut self, path: &KeyPath, account: &Account) -> Result<(), LoadError> {
+        self.push(path, account, None)
+    }
+
+    fn push(&mut self, path: &KeyPath, account: &Account, root: Option<Hash>) -> Result<(), LoadError> {
         if self.roots.last().is_some_and(|(last, _)| last >= path) {
             return Err(LoadError::AccountOrder { account: *path });
         }
@@ -94,7 +106,7 @@ impl StateLoader {
             self.check_all_but(0)?;
         }
         self.batch.put_account(path, account.nonce, account.balance, account.code_hash);
-        self.roots.push((*path, account.storage_root));
+        self.roots.push((*path, root));
         self.slot = None;
         Ok(())
     }
@@ -141,9 +153,10 @@ impl StateLoader {
     fn check_all_but(&mut self, open: usize) -> Result<(), LoadError> {
         let done = self.roots.len().saturating_sub(open);
         for (account, recorded) in &self.roots[..done] {
+            let Some(recorded) = *recorded else { continue };
             let found = self.trie.account(account).map_or(EMPTY_ROOT, |account| account.storage_root);
-            if found != *recorded {
-                return Err(LoadError::StorageRoot { account: *account, found, recorded: *recorded });
+            if found != recorded {
+                return Err(LoadError::StorageRoot { account: *account, found, recorded });
             }
         }
         self.roots.drain(..self.roots.len().saturating_sub(1));

@@ -143,6 +143,14 @@ impl StateTrie {
         self.account_leaf(account).map(|leaf| leaf.account())
     }
 
+    /// The path of the account whose path begins with these bytes; where there are several, one of them.
+    pub fn account_with_prefix(&self, prefix: &[u8]) -> Option<KeyPath> {
+        let mut path = [0; 32];
+        path.get_mut(..prefix.len())?.copy_from_slice(prefix);
+        let found = self.arena.find_near(self.node, &path, 2 * prefix.len())?;
+        found.starts_with(prefix).then_some(found)
+    }
+
     /// The value of a slot of an account, a big-endian number.
     pub fn slot(&self, account: &KeyPath, slot: &KeyPath) -> Option<[u8; 32]> {
         let storage = self.account_leaf(account)?.storage;

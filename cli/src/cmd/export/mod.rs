@@ -23,6 +23,7 @@ use serde_json::json;
 use crate::ask::Asked;
 use crate::encoding::{Encoding, RULE};
 use crate::exit::{Exit, Failure, Outcome};
+use crate::keys::is_ethereum;
 use crate::number::{Blocks, HEIGHT_FORMS, Height, whole};
 use crate::place::{ONE_READ, Place};
 use crate::print::{Out, plural};
@@ -184,7 +185,7 @@ impl<'a> Export<'a> {
         let domains = reader.domains().iter().enumerate().filter(|(_, domain)| is_wanted(&domain.name));
         let columns: Vec<Columns> = domains
             .map(|(number, domain)| {
-                Columns::new(number, domain, asked.is_ethereum(), is_state, face, args.chain_id)
+                Columns::new(number, domain, is_ethereum(reader.domains()), is_state, face, args.chain_id)
             })
             .collect();
         if columns.is_empty() {

@@ -1,5 +1,7 @@
 //! `icecore ingest`: one thread reads and parses, this one commits.
 
+mod form;
+mod headers;
 mod tally;
 
 use std::path::PathBuf;
@@ -9,19 +11,18 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
 
 use icecore::{
-    Archive, BlockWriter, Comparison, Difference, Domain, Durability, Error, Maintenance, MergeOptions,
-    OpenOptions, ReindexRule, Scan, View, Written,
+    Archive, Commitment, Comparison, Difference, Domain, Durability, Error, Maintenance, MergeOptions,
+    OpenOptions, ReindexRule, Written,
 };
 use indicatif::ProgressBar;
 
+use self::form::Form;
 use self::tally::{Tally, summarise, tell_empty, tell_unknown};
 use super::create::{Declared, Every, Shape, names};
 use super::tell_repairs;
 use crate::encoding::{Encoding, Face, brief};
 use crate::exit::{Failure, Outcome};
-use crate::input::{
-    Block, EthChanges, FormatName, GethDiff, Inputs, Jsonl, LIMITS, Meter, NewFormat, STORAGE,
-};
+use crate::input::{Block, EthChanges, FormatName, GethDiff, Inputs, Jsonl, LIMITS, Meter, NewFormat};
 use crate::keys::{ETHEREUM_DOMAINS, KeyShape};
 use crate::number;
 use crate::print::count;
@@ -56,6 +57,10 @@ pub(crate) struct Args {
     domains: Vec<Declared>,
     #[command(flatten)]
     shape: Shape,
+    /// Headers of the chain, a JSON object a line with \"number\" and \"stateRoot\", in order: the root of each block must be the one here.
+    /// For archives of the profile ethereum
+    #[arg(long, value_name = "FILE")]
+    headers: Option<PathBuf>,
     /// How keys and values of jsonl are written
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     encoding: Encoding,
@@ -103,6 +108,11 @@ block stand together. Plain, zstd or gzip:
     one that only `post` has is born with zeros. A bare reply does not say
     which block it is of: --first-block N numbers them in order.
 
+In an archive of the profile ethereum both become records of accounts, code and
+storage, and each block has its state root, computed. With --headers FILE the
+root must be the one in the header: a block whose root is another one is not
+taken, and the command stops with both roots; blocks before it stay.
+
 {LIMITS}
 
 Several files of one call are merged by block: exporters write one file for
@@ -119,6 +129,8 @@ Examples:
   icecore ingest chain.ice changes.jsonl --format jsonl --create
   icecore ingest eth.ice changes.jsonl.zst --format eth-changes --create \\
       --blocks-per-step 4096
+  icecore ingest eth.ice changes.jsonl.zst --format eth-changes --create \\
+      --profile ethereum --headers headers.jsonl.zst
   zcat traces.gz | icecore ingest eth.ice - --format geth-diff --sync relaxed"
     )
 });
@@ -151,7 +163,14 @@ pub(crate) fn run(args: Args) -> Outcome {
     let present = open_present(&args)?;
     let domains =
         present.as_ref().map_or_else(|| declared(&args), |archive| archive.reader().domains().to_vec());
-    check_domains(&domains, args.format)?;
+    let commitment =
+        present.as_ref().map_or(args.shape.commitment(), |archive| archive.reader().commitment());
+    if commitment != Commitment::Ethereum {
+        check_domains(&domains, args.format)?;
+        if args.headers.is_some() {
+            return Err(Failure::usage("--headers is for archives of the profile ethereum"));
+        }
+    }
     let head = present.as_ref().and_then(|archive| archive.reader().head());
     let stopped = |failure| Failure::Stopped { cause: Box::new(failure), head };
     let started = Instant::now();
@@ -178,7 +197,8 @@ pub(crate) fn run(args: Args) -> Outcome {
     let bar = progress::input(size_of(&args.files));
     let mut tally = Tally::default();
     let shown = Shown { bar: &bar, meter: &meter, started };
-    let ingested = commit_all(&archive, &names, blocks, &mut tally, &shown);
+    let mut form = Form::of(&archive, args.format, args.headers.clone(), names);
+    let ingested = commit_all(&archive, &mut form, blocks, &mut tally, &shown);
     bar.finish_and_clear();
     let ingested = ingested.and_then(|()| if args.no_merge { Ok(()) } else { tidy(&archive) });
     let head = archive.reader().head();
@@ -237,7 +257,9 @@ fn check(args: &Args) -> Result<(), Failure> {
         return Err(Failure::usage("--first-block is for --format geth-diff"));
     }
     if !args.create && args.shape.is_given() {
-        return Err(Failure::usage("--blocks-per-step, --reorg-window and --snapshot-every need --create"));
+        return Err(Failure::usage(
+            "--blocks-per-step, --reorg-window, --snapshot-every, --commitment and --profile need --create",
+        ));
     }
     Ok(())
 }
@@ -265,6 +287,9 @@ fn options(args: &Args) -> OpenOptions {
 
 /// The domains of an archive that is yet to be made.
 fn declared(args: &Args) -> Vec<Domain> {
+    if args.shape.commitment() == Commitment::Ethereum {
+        return args.domains.iter().map(|declared| declared.0.clone()).collect();
+    }
     let of_format = args.format.domains();
     if args.domains.is_empty() {
         return of_format.iter().map(|name| args.format.declare(name)).collect();
@@ -312,6 +337,10 @@ fn check_shape(archive: &Archive, args: &Args) -> Result<(), Failure> {
             return differs("--snapshot-every", asked.to_string(), every.to_string());
         }
         _ => {}
+    }
+    if args.shape.is_committed() && args.shape.commitment() != reader.commitment() {
+        let asked = args.shape.commitment().to_string();
+        return differs("the commitment", asked, reader.commitment().to_string());
     }
     let there = reader.domains();
     let fits = |asked: &Declared, there: &Domain| {
@@ -366,7 +395,7 @@ impl Shown<'_> {
 
 fn commit_all(
     archive: &Archive,
-    names: &[String],
+    form: &mut Form,
     blocks: impl Iterator<Item = Result<Block, Failure>>,
     tally: &mut Tally,
     shown: &Shown,
@@ -375,9 +404,9 @@ fn commit_all(
     for block in blocks {
         let block = block?;
         if head.is_some_and(|head| block.height <= head) {
-            pass_over(archive, names, &block, tally)?;
+            pass_over(archive, form, &block, tally)?;
         } else {
-            tally.root = Some(draft(archive, names, &block)?.commit()?);
+            tally.root = Some(form.draft(archive, &block)?.commit()?);
             tally.blocks += 1;
             tally.changes += block.changes.len() as u64;
             tally.overwritten += block.changes.overwritten();
@@ -388,10 +417,10 @@ fn commit_all(
 }
 
 /// Passes over a block that is in the archive, where it is the same.
-fn pass_over(archive: &Archive, names: &[String], block: &Block, tally: &mut Tally) -> Result<(), Failure> {
+fn pass_over(archive: &Archive, form: &mut Form, block: &Block, tally: &mut Tally) -> Result<(), Failure> {
     let height = block.height;
     let conflict = |reason| Err(Failure::Conflict { block: height, reason });
-    match draft(archive, names, block)?.compare()? {
+    match form.draft(archive, block)?.compare()? {
         Comparison::Same => {}
         Comparison::Contained => tally.contained += 1,
         Comparison::Pruned => tally.pruned += 1,
@@ -400,7 +429,7 @@ fn pass_over(archive: &Archive, names: &[String], block: &Block, tally: &mut Tal
             return conflict(format!("block {height} lies below the head ({head}) and cannot be inserted"));
         }
         Comparison::Different(difference) => {
-            let told = told(names, block, &difference);
+            let told = told(&form.names, block, &difference);
             return conflict(format!("block {height} is in the archive already and differs: {told}"));
         }
     }
@@ -428,35 +457,6 @@ fn tidy(archive: &Archive) -> Result<(), Failure> {
     archive.merge(&MergeOptions::default(), &Bars::new())?;
     archive.reindex(ReindexRule::Current, None, &Bars::new())?;
     Ok(())
-}
-
-/// Puts the changes of a block together.
-fn draft<'a>(archive: &'a Archive, names: &[String], block: &Block) -> Result<BlockWriter<'a>, Error> {
-    let mut writer = archive.draft(block.height);
-    if !block.changes.wiped().is_empty()
-        && let Some(view) = state_before(archive, block.height)?
-    {
-        for address in block.changes.wiped() {
-            for slot in view.scan(&names[STORAGE], &Scan::prefix(address))? {
-                writer.delete(&names[STORAGE], &slot?.key)?;
-            }
-        }
-    }
-    for (domain, key, value) in block.changes.iter() {
-        match value {
-            Some(value) => writer.put(&names[domain], key, value)?,
-            None => writer.delete(&names[domain], key)?,
-        }
-    }
-    Ok(writer)
-}
-
-/// The state that a block is written on: the newest, or for a block that is in the archive that of the block before it.
-fn state_before(archive: &Archive, height: u64) -> Result<Option<View>, Error> {
-    match (archive.reader().range(), height.checked_sub(1)) {
-        (Some((first, head)), Some(before)) if first <= before => archive.at(before.min(head)).map(Some),
-        _ => Ok(None),
-    }
 }
 
 #[cfg(test)]

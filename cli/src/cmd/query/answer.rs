@@ -2,12 +2,12 @@
 
 use std::io::{self, Write};
 
-use icecore::{Entry, ErrorKind};
+use icecore::{Commitment, Entry, ErrorKind};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::ask::Asked;
-use crate::cmd::prove::{Document, prove};
+use crate::cmd::prove::{Document, prove, prove_account};
 use crate::cmd::scan::Bounds;
 use crate::exit::Failure;
 use crate::json::{self, Text};
@@ -29,7 +29,7 @@ pub(super) struct Request<'a> {
     #[serde(default)]
     pub(super) root: Option<AtHeight>,
     #[serde(borrow, default)]
-    pub(super) prove: Option<OfKey<'a>>,
+    pub(super) prove: Option<OfProof<'a>>,
 }
 
 /// The `id` of a request that is not sound otherwise.
@@ -53,6 +53,20 @@ pub(super) struct OfKey<'a> {
     pub(super) key: Text<'a>,
     #[serde(default)]
     pub(super) at: Option<Height>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object with \"key\"")]
+pub(super) struct OfProof<'a> {
+    #[serde(borrow, default)]
+    domain: Option<Text<'a>>,
+    #[serde(borrow)]
+    key: Text<'a>,
+    /// Of an account, in archives for Ethereum.
+    #[serde(default)]
+    slots: Vec<String>,
+    #[serde(default)]
+    at: Option<Height>,
 }
 
 #[derive(Deserialize)]
@@ -184,6 +198,15 @@ fn answer(asked: &Asked, line: &[u8], out: &mut Out) -> Result<(), Refusal> {
             written(write!(out, "\"root\":\"{}\"", crate::encoding::hex(&root.0)))
         }
         Request { prove: Some(of), get: None, scan: None, history: None, root: None, .. } => {
+            if asked.reader.commitment() == Commitment::Ethereum {
+                let proof = prove_account(asked, &of.key, &of.slots, of.at)?;
+                written(begin(id, out))?;
+                let text = serde_json::to_string(&proof).map_err(|error| Refusal::Output(error.into()))?;
+                return written(write!(out, "\"proof\":{text}"));
+            }
+            if !of.slots.is_empty() {
+                return Err(Failure::usage("\"slots\" are for archives of the profile ethereum").into());
+            }
             let (document, _) = prove(asked, of.domain.as_deref(), &of.key, of.at)?;
             let document = Document { id: id.map(ToOwned::to_owned), ..document };
             let text = serde_json::to_string(&document).map_err(|error| Refusal::Output(error.into()))?;
@@ -199,7 +222,8 @@ fn answer(asked: &Asked, line: &[u8], out: &mut Out) -> Result<(), Refusal> {
 
 fn get(asked: &Asked, of: &OfKey, id: Option<&RawValue>, out: &mut Out) -> Result<(), Refusal> {
     let domain = asked.domain(of.domain.as_deref())?;
-    let value = asked.view(of.at)?.get(domain, &asked.key(domain, &of.key)?)?;
+    let key = asked.key(domain, &of.key)?;
+    let value = asked.value(&asked.view(of.at)?, domain, domain, &key)?;
     written(begin(id, out))?;
     written(out.write_all(b"\"value\":"))?;
     written(asked.face().write_json_value(value.as_deref(), out))

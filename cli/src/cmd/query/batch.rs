@@ -147,10 +147,11 @@ impl Gets<'_> {
         if self.view.as_ref().is_none_or(|(known, _)| *known != height) {
             self.view = Some((height, self.asked.view(of.at).ok()?));
         }
-        if self.domain.as_ref().is_none_or(|known| known.domain().name != name) {
-            self.domain = Some(self.asked.reader.domain(name).ok()?);
-        }
         let (_, view) = self.view.as_ref()?;
-        view.get(self.domain.as_ref()?, &key).ok()
+        if self.domain.as_ref().is_none_or(|known| known.domain().name != name) {
+            self.domain = self.asked.reader.domain(name).ok();
+        }
+        let Some(domain) = &self.domain else { return self.asked.value(view, name, name, &key).ok() };
+        self.asked.value(view, domain, name, &key).ok()
     }
 }

@@ -1,0 +1,120 @@
+//! The blocks of an input as the archive takes them.
+
+use std::path::PathBuf;
+
+use icecore::ethereum::{BlockState, Word};
+use icecore::{Archive, BlockWriter, Commitment, Error, Scan, View};
+
+use super::headers::Headers;
+use crate::exit::Failure;
+use crate::input::{BALANCE, Block, CODE, FormatName, NONCE, STORAGE};
+
+/// How the blocks of an input become blocks of the archive.
+pub(super) struct Form {
+    /// The domains of the format, by number.
+    pub(super) names: Vec<String>,
+    /// Whether they are fields of accounts, of which the archive has records.
+    is_state: bool,
+    headers: Option<Headers>,
+}
+
+impl Form {
+    /// That of an archive. Roots are compared with those of `headers`.
+    pub(super) fn of(
+        archive: &Archive,
+        format: FormatName,
+        headers: Option<PathBuf>,
+        names: Vec<String>,
+    ) -> Self {
+        let is_state = archive.reader().commitment() == Commitment::Ethereum && format != FormatName::Jsonl;
+        Self { names, is_state, headers: headers.map(Headers::open) }
+    }
+
+    /// The block as it is written.
+    pub(super) fn draft<'a>(
+        &mut self,
+        archive: &'a Archive,
+        block: &Block,
+    ) -> Result<BlockWriter<'a>, Failure> {
+        let mut writer =
+            if self.is_state { draft_state(archive, block)? } else { draft(archive, &self.names, block)? };
+        if let Some(headers) = &mut self.headers {
+            writer.expect_root(headers.root_of(block.height)?);
+        }
+        Ok(writer)
+    }
+}
+
+/// Puts the changes of a block together.
+fn draft<'a>(archive: &'a Archive, names: &[String], block: &Block) -> Result<BlockWriter<'a>, Error> {
+    let mut writer = archive.draft(block.height);
+    if !block.changes.wiped().is_empty()
+        && let Some(view) = state_before(archive, block.height)?
+    {
+        for address in block.changes.wiped() {
+            for slot in view.scan(&names[STORAGE], &Scan::prefix(address))? {
+                writer.delete(&names[STORAGE], &slot?.key)?;
+            }
+        }
+    }
+    for (domain, key, value) in block.changes.iter() {
+        match value {
+            Some(value) => writer.put(&names[domain], key, value)?,
+            None => writer.delete(&names[domain], key)?,
+        }
+    }
+    Ok(writer)
+}
+
+/// The state that a block is written on: the newest, or for a block that is in the archive that of the block before it.
+fn state_before(archive: &Archive, height: u64) -> Result<Option<View>, Error> {
+    match (archive.reader().range(), height.checked_sub(1)) {
+        (Some((first, head)), Some(before)) if first <= before => archive.at(before.min(head)).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Puts the changes of a block of an archive for Ethereum together: fields of accounts become records.
+///
+/// # Errors
+/// A number is too large for the state; the archive cannot be read.
+fn draft_state<'a>(archive: &'a Archive, block: &Block) -> Result<BlockWriter<'a>, Failure> {
+    let mut state = BlockState::new();
+    for address in block.changes.wiped() {
+        state.account(*address).wipes_storage = true;
+    }
+    for (domain, key, value) in block.changes.iter() {
+        let (address, slot) = key.split_first_chunk().expect("keys of these formats begin with an address");
+        let account = state.account(*address);
+        match domain {
+            BALANCE => account.balance = Some(value.map(word)),
+            NONCE => {
+                let nonce = |value| {
+                    let place = block.place_of(domain, key);
+                    let large = || Failure::usage(format!("{place}: a nonce has at most 64 bits"));
+                    nonce(&word(value)).ok_or_else(large)
+                };
+                account.nonce = Some(value.map(nonce).transpose()?);
+            }
+            CODE => account.code = Some(value.map(<[u8]>::to_vec)),
+            STORAGE => drop(account.slots.insert(word(slot), value.map(word).unwrap_or_default())),
+            _ => unreachable!("the formats have four domains"),
+        }
+    }
+    let before = state_before(archive, block.height)?;
+    let mut writer = archive.draft(block.height);
+    state.write(before.as_ref(), &mut writer)?;
+    Ok(writer)
+}
+
+/// A number of up to 32 bytes, big-endian.
+fn word(bytes: &[u8]) -> Word {
+    let mut word = [0; 32];
+    word[32 - bytes.len()..].copy_from_slice(bytes);
+    word
+}
+
+fn nonce(word: &Word) -> Option<u64> {
+    let (high, low) = word.split_last_chunk()?;
+    high.iter().all(|byte| *byte == 0).then(|| u64::from_be_bytes(*low))
+}

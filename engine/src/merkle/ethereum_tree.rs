@@ -1,0 +1,260 @@
+//! The tree of the commitment [`Ethereum`](crate::Commitment::Ethereum), beside the writer: the state trie, which gives each block its
+//! state root, and what it keeps among the [nodes](crate::memtable::node_key).
+//!
+//! The trie is that of the state in segments, and the blocks in memory are applied one by one, as they once were: what they write
+//! among the nodes is in no log, it is made again. So while there is a tree the tables have the nodes of all their blocks, and while
+//! there is none they have no nodes at all.
+
+use icecore_hot::HashBackend;
+use icecore_hot::ethereum::{
+    Account, EMPTY_ROOT, KeyPath, LoadError, Nibbles, StateBatch, StateLoader, StateTrie, TrieError, Undo,
+    keccak256,
+};
+use icecore_segments::step::BlockNumber;
+
+use crate::commitment::{ACCOUNT_LEN, Commitment};
+use crate::domain::{ACCOUNT, DomainId, STORAGE};
+use crate::error::Error;
+use crate::memtable::node_key::{NodeKey, NodeValue, NodeVersion};
+use crate::merkle::live_tree::{self, Applied, LiveTree, UndoWindow};
+use crate::options::Config;
+use crate::progress::ProgressListener;
+use crate::read::read_state::ReadState;
+use crate::read::scan::MergeScan;
+use crate::read::scan_range::Scan;
+use crate::wal::ChangeRef;
+
+/// The first bytes of an account's path, which a stored slot begins with.
+type AccountPrefix = [u8; ACCOUNT_LEN];
+
+/// Leaves between two words to the listener.
+const PROGRESS_EVERY: u64 = 1 << 12;
+
+/// The trie of the state at the head, and what takes its newest blocks back.
+pub(crate) struct EthereumTree {
+    trie: StateTrie,
+    /// The changes of the newest block: its memory is used for the next.
+    batch: StateBatch,
+    window: UndoWindow<Undo>,
+}
+
+impl EthereumTree {
+    /// The trie of the state at the head. See [`live_build`](crate::merkle::live_build).
+    pub(crate) fn build(
+        version: &ReadState,
+        config: &Config,
+        listener: &dyn ProgressListener,
+    ) -> Result<Self, Error> {
+        let base = version.emitted_head;
+        let trie = match base {
+            Some(base) => {
+                let trie = load_trie(version, base, listener)?;
+                version.check_root(base, trie.root())?;
+                trie
+            }
+            None => StateTrie::new(HashBackend::default()),
+        };
+        let mut live = Self { trie, batch: StateBatch::new(), window: UndoWindow::new(base) };
+        live_tree::replay(&mut live, version, config, base, listener)?;
+        Ok(live)
+    }
+
+    /// Fills the batch with the changes of a block.
+    ///
+    /// # Errors
+    /// What keeps them from being changes of a state.
+    fn gather(&mut self, changes: &[ChangeRef<'_>]) -> Result<(), String> {
+        self.batch.clear();
+        let of = |id: DomainId| {
+            let from = changes.partition_point(|change| change.domain < id.0);
+            let to = changes.partition_point(|change| change.domain <= id.0);
+            &changes[from..to]
+        };
+        let (accounts, slots) = (of(DomainId::ACCOUNT), of(DomainId::STORAGE));
+        for change in of(DomainId::CODE) {
+            if change.value.is_some_and(|code| keccak256(code) != change.key) {
+                return Err(format!("the key of code {} is not its hash", shown(change.key)));
+            }
+        }
+        for change in accounts {
+            let path = path_of(change.key);
+            match change.value.map(Account::decode).transpose().map_err(|error| error.to_string())? {
+                Some(account) => {
+                    self.batch.put_account(&path, account.nonce, account.balance, account.code_hash);
+                }
+                None => {
+                    self.check_emptied(&path, slots)?;
+                    self.batch.delete_account(&path);
+                }
+            }
+        }
+        for of_account in slots.chunk_by(|a, b| a.key[..ACCOUNT_LEN] == b.key[..ACCOUNT_LEN]) {
+            self.gather_slots(accounts, of_account)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the slots of one account.
+    fn gather_slots(&mut self, accounts: &[ChangeRef<'_>], slots: &[ChangeRef<'_>]) -> Result<(), String> {
+        let prefix = &slots[0].key[..ACCOUNT_LEN];
+        let at = accounts.partition_point(|account| &account.key[..ACCOUNT_LEN] < prefix);
+        let changed = accounts.get(at).filter(|account| account.key.starts_with(prefix));
+        let account = match changed {
+            Some(account) => Some(path_of(account.key)).filter(|_| account.value.is_some()),
+            None => self.trie.account_with_prefix(prefix),
+        };
+        for slot in slots {
+            let path = path_of(&slot.key[ACCOUNT_LEN..]);
+            match (account, slot.value) {
+                // Deleting what is not there changes nothing; an account that goes was found to lose all its slots.
+                (None, None) => {}
+                (None, Some(_)) => {
+                    return Err(format!(
+                        "a slot is written of the account with the path {}.., which is not there",
+                        shown(prefix)
+                    ));
+                }
+                (Some(account), None) => self.batch.delete_slot(&account, &path),
+                (Some(_), Some(value)) if value.iter().all(|byte| *byte == 0) => {
+                    return Err("a slot is set to zero: delete it".to_owned());
+                }
+                (Some(account), Some(value)) => {
+                    self.batch.put_slot(&account, &path, value).map_err(|error| error.to_string())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses to delete an account whose slots stay in the domain of slots.
+    fn check_emptied(&self, path: &KeyPath, slots: &[ChangeRef<'_>]) -> Result<(), String> {
+        let len = self.trie.storage_len(path).unwrap_or(0);
+        let from = slots.partition_point(|slot| slot.key[..ACCOUNT_LEN] < path[..ACCOUNT_LEN]);
+        let own = slots[from..].iter().take_while(|slot| slot.key.starts_with(&path[..ACCOUNT_LEN]));
+        let deleted = own.filter(|slot| {
+            slot.value.is_none() && self.trie.slot(path, &path_of(&slot.key[ACCOUNT_LEN..])).is_some()
+        });
+        let left = len - deleted.count() as u64;
+        if left == 0 {
+            return Ok(());
+        }
+        Err(format!(
+            "the account with the path {} is deleted and keeps {left} slots: delete them in the same block",
+            Nibbles::prefix(path, 64)
+        ))
+    }
+}
+
+impl LiveTree for EthereumTree {
+    fn apply(
+        &mut self,
+        config: &Config,
+        _: Option<BlockNumber>,
+        height: BlockNumber,
+        changes: &[ChangeRef<'_>],
+    ) -> Result<Applied, Error> {
+        let no_state = |reason| Error::NoState { block: height, commitment: Commitment::Ethereum, reason };
+        self.gather(changes).map_err(no_state)?;
+        let applied = self.trie.apply(&self.batch).map_err(|error: TrieError| no_state(error.to_string()))?;
+        self.window.push(height, applied.undo);
+        let nodes = nodes(height, changes, &applied.storage_roots);
+        self.window.trim(config.reorg_window).for_each(drop);
+        Ok(Applied { root: applied.root, nodes })
+    }
+
+    fn rewind(&mut self, to: BlockNumber) -> bool {
+        let Some(blocks) = self.window.rewind(to) else { return false };
+        for undo in blocks {
+            self.trie.undo(undo);
+        }
+        true
+    }
+}
+
+/// What a block at `height` that was just applied writes among the nodes, ascending.
+fn nodes(height: BlockNumber, changes: &[ChangeRef<'_>], roots: &[(KeyPath, [u8; 32])]) -> Vec<NodeVersion> {
+    let node = |key, value| NodeVersion { key, block: height, value };
+    let mut nodes = vec![node(NodeKey::ROOT, NodeValue::Row([0][..].into()))];
+    let deleted = changes
+        .iter()
+        .filter(|change| change.domain == DomainId::ACCOUNT.0 && change.value.is_none())
+        .map(|change| (path_of(change.key), None));
+    let kept = roots.iter().map(|(path, root)| (*path, Some(*root)));
+    let mut storages: Vec<(KeyPath, Option<[u8; 32]>)> = deleted.chain(kept).collect();
+    storages.sort_unstable();
+    for (path, root) in storages {
+        let root = root.filter(|root| *root != EMPTY_ROOT);
+        let key = NodeKey::trie_row(Some(&prefix_of(&path)), 0, &path);
+        nodes.push(node(key, root.map_or(NodeValue::Deleted, NodeValue::Inner)));
+    }
+    nodes
+}
+
+/// A part of a path, to show it.
+fn shown(bytes: &[u8]) -> Nibbles {
+    let mut path = [0; 32];
+    path[..bytes.len()].copy_from_slice(bytes);
+    Nibbles::prefix(&path, 2 * bytes.len())
+}
+
+/// A whole path from the key that is stored.
+fn path_of(key: &[u8]) -> KeyPath {
+    key.try_into().expect("the domain fixes the length of keys")
+}
+
+fn prefix_of(path: &KeyPath) -> AccountPrefix {
+    *path.first_chunk().expect("a path is longer")
+}
+
+/// The trie of the state at `at`, its root not compared yet.
+///
+/// # Cost
+/// Reads the newest version of every account and slot.
+pub(crate) fn load_trie(
+    version: &ReadState,
+    at: BlockNumber,
+    listener: &dyn ProgressListener,
+) -> Result<StateTrie, Error> {
+    listener.begin(&format!("build the trie of block {at}"), None);
+    let mut loader = StateLoader::new(HashBackend::default());
+    let mut slots = MergeScan::new(version, DomainId::STORAGE, &Scan::all(), at)?;
+    let mut slot = slots.next().transpose()?;
+    let mut loaded = 0;
+    let mut advance = || {
+        loaded += 1;
+        if loaded % PROGRESS_EVERY == 0 {
+            listener.advance(PROGRESS_EVERY);
+        }
+    };
+    for account in MergeScan::new(version, DomainId::ACCOUNT, &Scan::all(), at)? {
+        let (key, record) = account?;
+        let path = path_of(&key);
+        let of_account = decode_account(&record, at)?;
+        loader.push_account_without_root(&path, &of_account).map_err(|error| damaged(&error, ACCOUNT, at))?;
+        advance();
+        while let Some((key, value)) = slot.take_if(|(key, _)| key[..ACCOUNT_LEN] <= path[..ACCOUNT_LEN]) {
+            if !key.starts_with(&path[..ACCOUNT_LEN]) {
+                return Err(Error::RecordDamaged { domain: STORAGE, block: at });
+            }
+            let pushed = loader.push_slot(&path_of(&key[ACCOUNT_LEN..]), &value);
+            pushed.map_err(|error| damaged(&error, STORAGE, at))?;
+            slot = slots.next().transpose()?;
+            advance();
+        }
+    }
+    if slot.is_some() {
+        return Err(Error::RecordDamaged { domain: STORAGE, block: at });
+    }
+    let trie = loader.finish().map_err(|error| damaged(&error, STORAGE, at))?;
+    listener.end();
+    Ok(trie)
+}
+
+fn damaged(_: &LoadError, domain: &'static str, block: BlockNumber) -> Error {
+    Error::RecordDamaged { domain, block }
+}
+
+/// Reads a record of an account, of the state at `at`.
+pub(crate) fn decode_account(record: &[u8], at: u64) -> Result<Account, Error> {
+    Account::decode(record).map_err(|_| Error::RecordDamaged { domain: ACCOUNT, block: at })
+}

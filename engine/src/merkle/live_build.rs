@@ -1,0 +1,54 @@
+//! The tree that a writer begins with: that of the commitment of its archive.
+
+use icecore_hot::{Parallelism, Root};
+use icecore_segments::step::BlockNumber;
+
+use crate::commitment::Commitment;
+use crate::error::Error;
+use crate::merkle::ethereum_tree::EthereumTree;
+use crate::merkle::icecore_tree::IcecoreTree;
+use crate::merkle::live_tree::{Applied, LiveTree};
+use crate::options::Config;
+use crate::progress::ProgressListener;
+use crate::read::read_state::ReadState;
+use crate::wal::ChangeRef;
+
+/// Builds the tree of the state at the head.
+///
+/// # Cost
+/// Reads the latest version of every key that the commitment is of.
+///
+/// # Errors
+/// [`Error::RootMismatch`] when the state does not have the root that was recorded for it: writing on would spread
+/// the damage.
+pub(crate) fn build(
+    version: &ReadState,
+    config: &Config,
+    parallelism: Parallelism,
+    listener: &dyn ProgressListener,
+) -> Result<Box<dyn LiveTree>, Error> {
+    Ok(match config.commitment {
+        Commitment::None => Box::new(NoTree),
+        Commitment::Icecore => Box::new(IcecoreTree::build(version, config, parallelism, listener)?),
+        Commitment::Ethereum => Box::new(EthereumTree::build(version, config, listener)?),
+    })
+}
+
+/// The tree of an archive without a commitment.
+struct NoTree;
+
+impl LiveTree for NoTree {
+    fn apply(
+        &mut self,
+        _: &Config,
+        _: Option<BlockNumber>,
+        _: BlockNumber,
+        _: &[ChangeRef<'_>],
+    ) -> Result<Applied, Error> {
+        Ok(Applied { root: Root::EMPTY, nodes: Vec::new() })
+    }
+
+    fn rewind(&mut self, _: BlockNumber) -> bool {
+        true
+    }
+}

@@ -1,0 +1,31 @@
+//! The root of a state that was read whole: what verification and recovery compare with the one that was recorded.
+
+use icecore_hot::{Options, Root};
+use icecore_segments::step::BlockNumber;
+
+use crate::commitment::Commitment;
+use crate::error::Error;
+use crate::merkle::build::build_tree;
+use crate::merkle::ethereum_tree::load_trie;
+use crate::options::Config;
+use crate::progress::ProgressListener;
+use crate::read::read_state::ReadState;
+
+/// The root of the state at `at`; `None` in an archive without a commitment.
+///
+/// # Cost
+/// Reads the newest version of every key.
+pub(crate) fn state_root(
+    version: &ReadState,
+    config: &Config,
+    at: BlockNumber,
+    listener: &dyn ProgressListener,
+) -> Result<Option<Root>, Error> {
+    Ok(match config.commitment {
+        Commitment::None => None,
+        Commitment::Icecore => {
+            Some(build_tree(version, config, at, None, Options::default(), listener)?.tree.root())
+        }
+        Commitment::Ethereum => Some(load_trie(version, at, listener)?.root()),
+    })
+}
