@@ -448,7 +448,7 @@ impl Error {
 fn kind_of_remote(error: &crate::remote_error::RemoteError) -> ErrorKind {
     use crate::remote_error::RemoteError as R;
     match error {
-        R::Gone { .. } | R::Damaged { .. } | R::Untrusted { .. } => ErrorKind::Corrupt,
+        R::Gone { .. } | R::Collected { .. } | R::Damaged { .. } | R::Untrusted { .. } => ErrorKind::Corrupt,
         R::Unsupported { .. } => ErrorKind::Unsupported,
         R::Url { .. } | R::OtherArchive { .. } | R::Key { .. } | R::OtherSigner { .. } | R::Behind { .. } => {
             ErrorKind::Misuse

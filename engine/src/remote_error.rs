@@ -42,6 +42,14 @@ pub enum RemoteError {
         /// The object.
         object: String,
     },
+    /// A push published, while a collection ran, what this removed at the same moment.
+    #[error("{objects} objects that a push published at this moment were removed from {bucket}")]
+    Collected {
+        /// The URL.
+        bucket: String,
+        /// How many.
+        objects: u64,
+    },
     /// An object does not have the bytes that it should have.
     #[error("{object} is damaged: {reason}")]
     Damaged {
@@ -189,7 +197,10 @@ impl RemoteError {
             }
             Self::Damaged { .. } => {
                 "repeat the command in case the transfer was damaged; if it stays, `icecore remote verify` lists all damage: \
-                 remove the damaged objects and push again under another name"
+                 remove the damaged objects and push again from the archive, which sends what is missing"
+            }
+            Self::Collected { .. } => {
+                "push again from the archive, which sends what is missing; `icecore remote verify` tells what is"
             }
             Self::Unsupported { .. } => "it was pushed by a newer icecore: use that one",
             Self::NoArchive { .. } => {

@@ -176,7 +176,8 @@ impl Bucket {
         Ok(Some(published))
     }
 
-    fn read(&self, bytes: &[u8], name: &str) -> Result<Published, RemoteError> {
+    /// A generation from its bytes; `name` is for errors.
+    pub(crate) fn read(&self, bytes: &[u8], name: &str) -> Result<Published, RemoteError> {
         let manifest = RemoteManifest::decode(bytes, &self.store.shown(name))?;
         let is_first = manifest.generation() == 1;
         if is_first != (manifest.parent == NO_PARENT) || manifest.generation() == 0 {

@@ -29,6 +29,7 @@ mod claim;
 mod connect;
 mod fault;
 mod garbage;
+mod generations;
 mod jobs;
 mod local;
 mod location;

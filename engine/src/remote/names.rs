@@ -26,6 +26,9 @@ pub(crate) const BUNDLES: &str = "b";
 /// Where generations are.
 pub(crate) const MANIFESTS: &str = "m";
 
+/// Where hints are.
+pub(crate) const HEADS: &str = "HEAD";
+
 /// The longest name of an archive in a bucket, in bytes.
 pub(crate) const ARCHIVE_LEN_MAX: usize = 64;
 
@@ -73,7 +76,12 @@ pub(crate) fn parse_manifest(name: &str) -> Option<(&str, u64)> {
 
 /// The hint at the newest generation of an archive.
 pub(crate) fn head(archive: &str) -> String {
-    format!("HEAD/{archive}")
+    format!("{HEADS}/{archive}")
+}
+
+/// The archive that a name of [`head`] has; `None` for other names.
+pub(crate) fn parse_head(name: &str) -> Option<&str> {
+    name.strip_prefix(HEADS)?.strip_prefix('/').filter(|archive| is_archive_name(archive))
 }
 
 /// Whether a name is one that [`object`], [`hashes`] or [`bundle`] makes: what a collection of garbage may remove.
@@ -146,6 +154,10 @@ mod tests {
         {
             assert_eq!(parse_manifest(name), None, "{name}");
         }
+        assert_eq!(
+            (parse_head(&head("main")), parse_head("HEAD/a/b"), parse_head("HEADmain")),
+            (Some("main"), None, None)
+        );
         assert!(is_archive_name("main-2_b") && !is_archive_name("") && !is_archive_name("a/b"));
     }
 }

@@ -3,14 +3,18 @@
 //! Objects first, each under the name that its content gives it; then the bundle; then the manifest, created once, which makes the
 //! generation visible; then the hint. A push that is killed anywhere left nothing visible and nothing wrong, and the next one
 //! finds what is there by its name.
+//!
+//! What the newest generation names is listed before it is relied on, and what was sent is looked at when the generation is there: an
+//! object that was lost, or that a collection removed meanwhile, is sent again.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use icecore_segments::step::BlockNumber;
+use parking_lot::Mutex;
 
 use crate::error::Error;
 use crate::manifest::Manifest;
@@ -23,7 +27,7 @@ use crate::remote::local::{LocalArchive, LocalFile, emitted_part};
 use crate::remote::manifest::{BundleRef, NO_PARENT, RemoteManifest};
 use crate::remote::names::{self, Hash};
 use crate::remote::signature::SigningKey;
-use crate::remote::store::{Store, Upload};
+use crate::remote::store::{Store, TRIES, Upload};
 use crate::remote_error::RemoteError;
 use crate::storage::Storage;
 use crate::storage::os::OsStorage;
@@ -129,7 +133,8 @@ pub struct PushReport {
 /// Publishes what the archive at `path` has in segments. Beside its writer or without one; blocks that are in no segment yet stay
 /// with the writer.
 ///
-/// Repeating it is safe: what is there does not go up again, and where nothing is new two requests are made.
+/// Repeating it is safe: what is there does not go up again. What the newest generation names and the bucket has lost goes up again, also where
+/// nothing is new; finding that out is two listings, and another page of them for each further 1000 objects.
 ///
 /// # Errors
 /// [`Error::Remote`]; those of opening the archive, and damage of its files: damaged files are not published.
@@ -157,35 +162,108 @@ pub(crate) fn push_from(
         return Ok(PushReport::default());
     };
     let latest = bucket.latest()?;
+    let mut holdings = Holdings::default();
     if let Some(latest) = &latest {
         check_succession(bucket, &latest.published.manifest, &emitted, options)?;
-        if let Some(report) = nothing_new(bucket, latest, emitted, options)? {
+        holdings = Holdings::list(bucket, &latest.published.manifest)?;
+        if let Some(report) = nothing_new(bucket, latest, &holdings, emitted, options)? {
             return Ok(report);
         }
     }
     let Some(local) = LocalArchive::load(storage, path)? else { return Ok(PushReport::default()) };
-    let mut plan = Plan::new(&local, latest.as_ref(), options)?;
+    let mut plan = Plan::new(&local, latest.as_ref(), &holdings, options)?;
     let report = plan.report();
     if options.dry_run {
         return Ok(report);
     }
-    if latest.is_none() {
+    if let Some(latest) = &latest {
+        mend_names(bucket, latest, &holdings)?;
+    } else {
         bucket.check_conditions()?;
     }
-    if let Some(key) = &options.sign {
+    let repaired = latest.filter(|latest| plan.is_that_of(&latest.published.manifest, bucket, options));
+    if repaired.is_none()
+        && let Some(key) = &options.sign
+    {
         plan.manifest.sign(key, &bucket.archive)?;
     }
     let is_present = plan.send(&bucket.store, options, listener)?;
-    bucket.publish(&plan.manifest, options.sign.as_ref().map(SigningKey::public))?;
+    let (generation, is_new) = match repaired {
+        Some(latest) => (latest.published.manifest.generation(), false),
+        None => {
+            bucket.publish(&plan.manifest, options.sign.as_ref().map(SigningKey::public))?;
+            plan.make_sure(bucket, options)?;
+            (plan.manifest.generation(), true)
+        }
+    };
     Ok(PushReport {
-        generation: Some(plan.manifest.generation()),
-        is_new: true,
+        generation: Some(generation),
+        is_new,
         files_sent: report.files_sent - is_present.0,
         bytes_sent: report.bytes_sent - is_present.1,
         files_present: report.files_present + is_present.0,
         bytes_present: report.bytes_present + is_present.1,
         ..report
     })
+}
+
+/// What a bucket has of the objects that its newest generation names.
+#[derive(Default)]
+struct Holdings {
+    /// Their lengths, by name.
+    objects: HashMap<String, u64>,
+    /// Whether the generation is there under its own name, not only as the hint.
+    has_generation: bool,
+}
+
+impl Holdings {
+    fn list(bucket: &Bucket, theirs: &RemoteManifest) -> Result<Self, RemoteError> {
+        let mut wanted: HashSet<String> = theirs.files().map(|file| file.object()).collect();
+        wanted.insert(names::bundle(&theirs.bundle.hash));
+        let mut folders = vec![names::OBJECTS, names::BUNDLES];
+        if theirs.signature.is_some() {
+            wanted.extend(theirs.files().map(|file| names::hashes(&file.id)));
+            folders.push(names::HASHES);
+        }
+        let mut objects = HashMap::with_capacity(wanted.len());
+        for folder in folders {
+            let listed = bucket.store.list(folder)?.into_iter();
+            objects.extend(listed.map(|it| (it.name, it.len)).filter(|(name, _)| wanted.contains(name)));
+        }
+        let generation = bucket.store.look(&names::manifest(&bucket.archive, theirs.generation()))?;
+        let has_generation = generation.is_some_and(|found| found.len == theirs.encode().len() as u64);
+        Ok(Self { objects, has_generation })
+    }
+
+    fn has(&self, name: &str, len: u64) -> bool {
+        self.objects.get(name) == Some(&len)
+    }
+
+    fn has_hashes(&self, id: &Hash, content_len: u64) -> bool {
+        let blocks = blocks::count(content_len);
+        blocks == 0 || self.has(&names::hashes(id), 32 * blocks)
+    }
+
+    /// Whether nothing of a generation was lost.
+    fn are_whole(&self, theirs: &RemoteManifest) -> bool {
+        self.has(&names::bundle(&theirs.bundle.hash), theirs.bundle.len)
+            && theirs.files().all(|file| {
+                let is_hashed = theirs.signature.is_none() || self.has_hashes(&file.id, file.content_len());
+                is_hashed && self.has(&file.object(), file.len())
+            })
+    }
+}
+
+/// Puts the newest generation where its name or the hint is missing: a push that was interrupted left the hint behind, or one was lost.
+fn mend_names(bucket: &Bucket, latest: &Latest, holdings: &Holdings) -> Result<(), RemoteError> {
+    let theirs = &latest.published.manifest;
+    if !holdings.has_generation {
+        bucket.store.put(&names::manifest(&bucket.archive, theirs.generation()), theirs.encode())?;
+    }
+    if !latest.is_hinted {
+        bucket.hint(theirs.encode())?;
+    }
+    Ok(())
 }
 
 /// Refuses to replace another archive, a newer state of this one, or what somebody else signed.
@@ -211,20 +289,22 @@ fn check_succession(
     Ok(())
 }
 
-/// Where the newest generation has what the archive has. A hint that an interrupted push left behind is mended.
+/// Where the newest generation has what the archive has, and the bucket all of that.
 fn nothing_new(
     bucket: &Bucket,
     latest: &Latest,
+    holdings: &Holdings,
     emitted: Manifest,
     options: &PushOptions,
 ) -> Result<Option<PushReport>, RemoteError> {
     let theirs = &latest.published.manifest;
     let emitted = Manifest { generation: theirs.generation(), ..emitted };
-    if theirs.archive != emitted || options.would_sign(theirs, &bucket.archive).is_err() {
+    let is_same = theirs.archive == emitted && options.would_sign(theirs, &bucket.archive).is_ok();
+    if !is_same || !holdings.are_whole(theirs) {
         return Ok(None);
     }
-    if !latest.is_hinted && !options.dry_run {
-        bucket.hint(theirs.encode())?;
+    if !options.dry_run {
+        mend_names(bucket, latest, holdings)?;
     }
     Ok(Some(PushReport {
         generation: Some(theirs.generation()),
@@ -244,19 +324,23 @@ pub(crate) fn range_of(manifest: &Manifest) -> Option<(BlockNumber, BlockNumber)
 struct Plan {
     manifest: RemoteManifest,
     bundle: Vec<u8>,
-    /// Those that the newest generation does not name.
+    /// Those that the newest generation does not name, or the bucket has lost.
     files: Vec<LocalFile>,
-    /// Those that it names, where it is not signed and this one is: nobody sent the hashes of their blocks.
+    /// Those that are there without the hashes of their blocks, where this push signs: the newest generation is not signed, or they were
+    /// lost.
     unhashed: Vec<LocalFile>,
-    /// Number and bytes of those that it names.
+    /// Number and bytes of those that are there.
     present: (u64, u64),
 }
 
 impl Plan {
-    fn new(local: &LocalArchive, latest: Option<&Latest>, options: &PushOptions) -> Result<Self, Error> {
+    fn new(
+        local: &LocalArchive,
+        latest: Option<&Latest>,
+        holdings: &Holdings,
+        options: &PushOptions,
+    ) -> Result<Self, Error> {
         let before = latest.map(|latest| &latest.published);
-        let named: HashSet<Hash> =
-            before.map(|it| it.manifest.ids.iter().copied().collect()).unwrap_or_default();
         let (all, ends): (Vec<_>, Vec<_>) = local.files()?.into_iter().unzip();
         let bundle = bundle::encode(&ends);
         let manifest = RemoteManifest {
@@ -271,15 +355,16 @@ impl Plan {
         };
         let mut present = (0, 0);
         let mut is_new = |file: &LocalFile| {
-            let is_named = named.contains(&file.id);
-            present.0 += u64::from(is_named);
-            present.1 += if is_named { file.len() as u64 } else { 0 };
-            !is_named
+            let is_there = holdings.has(&names::object(&file.id, file.kind), file.len() as u64);
+            present.0 += u64::from(is_there);
+            present.1 += if is_there { file.len() as u64 } else { 0 };
+            !is_there
         };
         let (mut files, mut unhashed): (Vec<_>, Vec<_>) = all.into_iter().partition(|file| is_new(file));
-        if options.sign.is_none() || before.is_some_and(|it| it.manifest.signature.is_some()) {
-            unhashed.clear();
-        }
+        let is_unhashed = |file: &LocalFile| {
+            options.sign.is_some() && !holdings.has_hashes(&file.id, file.content_len() as u64)
+        };
+        unhashed.retain(is_unhashed);
         // The longest first: else the last of them goes alone.
         files.sort_by_key(|file| std::cmp::Reverse(file.len()));
         Ok(Self { manifest, bundle, files, unhashed, present })
@@ -294,6 +379,57 @@ impl Plan {
             bytes_present: self.present.1,
             ..PushReport::default()
         }
+    }
+
+    /// Whether it is the newest generation, of which only something is missing.
+    fn is_that_of(&self, theirs: &RemoteManifest, bucket: &Bucket, options: &PushOptions) -> bool {
+        let archive = Manifest { generation: theirs.generation(), ..self.manifest.archive.clone() };
+        archive == theirs.archive
+            && (self.manifest.bundle, &self.manifest.ids) == (theirs.bundle, &theirs.ids)
+            && options.would_sign(theirs, &bucket.archive).is_ok()
+    }
+
+    /// Sends again, once the generation is there, what a collection removed that had listed it as nobody's before: the next one sees it named.
+    ///
+    /// # Errors
+    /// [`RemoteError::Gone`] where something does not stay.
+    fn make_sure(&self, bucket: &Bucket, options: &PushOptions) -> Result<(), Error> {
+        let store = &bucket.store;
+        let is_there = |name: &str, len: usize| -> Result<bool, RemoteError> {
+            Ok(store.look(name)?.is_some_and(|found| found.len == len as u64))
+        };
+        let mut last = String::new();
+        for _ in 0..TRIES {
+            let lost = Mutex::new(None);
+            let tell = |name: &str| *lost.lock() = Some(store.shown(name));
+            for_each(options.jobs, &self.files, |file| {
+                let name = names::object(&file.id, file.kind);
+                if !is_there(&name, file.len())? {
+                    tell(&name);
+                    send(store, file)?;
+                }
+                Ok::<(), Error>(())
+            })?;
+            if options.sign.is_some() {
+                let hashed: Vec<&LocalFile> = self.files.iter().chain(&self.unhashed).collect();
+                for_each(options.jobs, &hashed, |file| {
+                    let (name, blocks) = (names::hashes(&file.id), blocks::count(file.content_len() as u64));
+                    if blocks > 0 && !is_there(&name, blocks as usize * 32)? {
+                        tell(&name);
+                        send_hashes(store, file, None)?;
+                    }
+                    Ok::<(), Error>(())
+                })?;
+            }
+            let name = names::bundle(&self.manifest.bundle.hash);
+            if !is_there(&name, self.bundle.len())? {
+                tell(&name);
+                send_whole(store, &name, self.bundle.clone())?;
+            }
+            let Some(object) = lost.into_inner() else { return Ok(()) };
+            last = object;
+        }
+        Err(RemoteError::Gone { object: last }.into())
     }
 
     /// Sends what is not there, but not the manifest. Returns number and bytes of the files that turned out to be there.

@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use crate::error::{Error, one_line};
 use crate::progress::ProgressListener;
 use crate::remote::blocks::{self, BlockHashes};
-use crate::remote::bucket::Bucket;
+use crate::remote::bucket::{Bucket, Published};
+use crate::remote::generations;
 use crate::remote::jobs::for_each;
 use crate::remote::manifest::RemoteFile;
 use crate::remote::names;
@@ -34,7 +35,7 @@ pub struct BucketReport {
 }
 
 /// Reads every object that the newest generation names, compares it with its hashes, and follows the chain of generations back to
-/// the first. Those before the newest are known by their hashes, whoever signed them.
+/// the first; and the hint. Those before the newest are known by their hashes, whoever signed them.
 ///
 /// # Errors
 /// [`Error::Remote`] where the store fails or refuses. Damage is no error but an entry of [`BucketReport::problems`].
@@ -50,6 +51,8 @@ pub fn verify(bucket: &Bucket, jobs: usize, listener: &dyn ProgressListener) -> 
         other => other,
     };
     tell(bucket.bundle(manifest).map(drop).map_err(Error::from))?;
+    check_names(bucket)?.into_iter().try_for_each(|problem| tell(Err(problem.into())))?;
+    tell(check_object(bucket, &published).map_err(Error::from))?;
     let mut generations = 1;
     tell(check_chain(bucket, manifest.generation(), manifest.parent, &mut generations).map_err(Error::from))?;
     let all: Vec<RemoteFile<'_>> = manifest.files().collect();
@@ -69,6 +72,8 @@ pub fn verify(bucket: &Bucket, jobs: usize, listener: &dyn ProgressListener) -> 
     checked?;
     let mut problems = problems.into_inner();
     problems.sort();
+    // A generation that is missing is found by its name and by the one after it.
+    problems.dedup();
     let (files, bytes) = (files.into_inner(), bytes.into_inner());
     let (generation, signer) = (manifest.generation(), manifest.signer());
     Ok(BucketReport { generation, generations, files, bytes, signer, problems })
@@ -109,6 +114,25 @@ fn check_hashes(bucket: &Bucket, file: &RemoteFile<'_>) -> Result<(), RemoteErro
         Some(_) => Ok(()),
         None => Err(RemoteError::Damaged { object: object(), reason: "they are not the hashes of its file" }),
     }
+}
+
+/// What is missing or damaged by its name, beside what the chain tells.
+fn check_names(bucket: &Bucket) -> Result<Vec<RemoteError>, RemoteError> {
+    let listed = bucket.store.list(&names::manifests(&bucket.archive))?;
+    let numbers = listed.iter().filter_map(|found| Some(names::parse_manifest(&found.name)?.1));
+    generations::problems(bucket, &numbers.collect::<Vec<_>>())
+}
+
+/// Whether the generation that was read, of which the hint is a copy, is there under its own name.
+fn check_object(bucket: &Bucket, published: &Published) -> Result<(), RemoteError> {
+    let generation = published.manifest.generation();
+    let bucket = Bucket { trust: None, ..bucket.clone() };
+    let object = || bucket.store.shown(&names::manifest(&bucket.archive, generation));
+    let found = bucket.generation(generation)?.ok_or_else(|| RemoteError::Gone { object: object() })?;
+    if found.hash == published.hash {
+        return Ok(());
+    }
+    Err(RemoteError::Damaged { object: object(), reason: "it is another than its hint says" })
 }
 
 /// Follows the parents from `generation`, whose parent has this hash.

@@ -58,6 +58,8 @@ pub enum Fault {
     Drop,
     /// The request is carried out, and the connection ends without an answer.
     Unanswered,
+    /// The request is carried out and answered when the fault is [healed](Stub::heal), not before.
+    Held,
 }
 
 /// Which requests meet a fault.

@@ -14,12 +14,21 @@ const HANG: Duration = Duration::from_secs(60);
 /// Between two bytes of a drip.
 const DRIP: Duration = Duration::from_millis(500);
 
+/// Between two looks whether a request is held still.
+const HELD: Duration = Duration::from_millis(1);
+
 /// Serves a connection until its client, or a fault, ends it.
 pub(super) fn connection(stream: &TcpStream, state: &State) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
     while let Some(request) = Request::read(&mut reader)? {
-        let fault = count(&request, state);
+        let mut fault = count(&request, state);
+        if fault == Some(Fault::Held) {
+            while locked(&state.fault).as_ref().is_some_and(|(fault, _)| *fault == Fault::Held) {
+                thread::sleep(HELD);
+            }
+            fault = None;
+        }
         // A copy: other requests wait at the same time.
         let latency = *locked(&state.latency);
         thread::sleep(latency);

@@ -7,6 +7,7 @@ mod cached;
 mod figures;
 mod gateway;
 mod in_place;
+mod lost;
 mod partial;
 mod planned;
 mod signed;
@@ -273,7 +274,7 @@ fn a_copy_without_accessors_answers_the_same_and_gets_them_when_it_is_written() 
 }
 
 #[test]
-fn nothing_new_is_two_requests() {
+fn nothing_new_is_five_requests() {
     let dir = TempDir::new().unwrap();
     let chain = Chain::with_blocks(dir.path(), 3, 30);
     let stub = Stub::start().unwrap();
@@ -281,7 +282,8 @@ fn nothing_new_is_two_requests() {
     stub.reset_requests();
     let again = pushed(&chain, &stub);
     assert!(!again.is_new && again.generation == Some(1) && again.files_sent == 0, "{again:?}");
-    assert_eq!((stub.requests().get, stub.requests().total()), (2, 2));
+    let made = stub.requests();
+    assert_eq!((made.get, made.head, made.list, made.total()), (2, 1, 2, 5));
     let dry = PushOptions::new().dry_run(true);
     let before = stub.objects();
     let other = Stub::start().unwrap();
