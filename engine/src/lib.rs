@@ -41,6 +41,7 @@
 //! | load in bulk | [`Durability::Relaxed`], [`Maintenance::EmitOnly`], then [`Archive::maintain`] |
 //! | limit history, copy, check | [`Archive::prune`], [`Archive::checkpoint`], [`verify`] |
 //! | see what there is | [`Reader::stats`], [`Reader::segments`], [`inspect`] |
+//! | keep the state of an Ethereum chain, with its roots and proofs | [`Options::commitment`], the module [`ethereum`] |
 //! | push it to object storage, read it there, pull it from there | the module `remote`, with the feature `object-store` |
 //! | handle an error | [`Error::kind`]: [`ErrorKind`] has a table of what to do |
 //!
