@@ -33,7 +33,7 @@ the object that eth_getProof answers (EIP-1186), with the slots of --slot.
 {HEIGHT_FORMS}
 
 Examples:
-  icecore prove eth.ice 0x00000961ef480eb55e80d19ad83579a64c007002 --slot 0x0
+  icecore prove state.ice 0x00000961ef480eb55e80d19ad83579a64c007002 --slot 0x1
   icecore prove chain.ice alice --at 17 > alice.json
   icecore verify-proof alice.json --root $(icecore root chain.ice --at 17)"))]
 pub(crate) struct Args {

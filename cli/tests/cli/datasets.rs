@@ -270,7 +270,7 @@ fn a_feed_that_lacks_a_change_is_refused_at_that_block() {
     let (dir, ingest) = ethtest_with_headers(&place, &folder, &place.file("changes.jsonl", &text));
     let ingest: Vec<&str> = ingest.iter().map(String::as_str).collect();
     icecore(&ingest).fails(2, "the root of block 300 is 0x");
-    assert_eq!(icecore(&["info", &dir, "--json"]).ok().json()["head"], 299);
+    assert_eq!(icecore(&["root", &dir, "--json"]).ok().json()["block"], 299);
     let whole = folder.join("changes.jsonl.zst");
     let again: Vec<&str> = ingest
         .iter()

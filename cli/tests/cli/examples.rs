@@ -66,6 +66,15 @@ fn furnish(place: &Place) {
         let args = ["ingest", &place.text(dir), &place.text(file), "--format", format];
         icecore(&[&args[..], &shape].concat()).ok();
     }
+    let state = ["--format", "eth-changes", "--create", "--profile", "ethereum"];
+    let (dir, changes) = (place.text("state.ice"), place.text("changes.jsonl.zst"));
+    icecore(&[&["ingest", &dir, &changes][..], &state].concat()).ok();
+    let header = |number: u64| {
+        let root = icecore(&["root", &dir, "--at", &number.to_string()]).ok().out;
+        format!("{{\"number\":{number},\"stateRoot\":\"{}\"}}\n", root.trim())
+    };
+    let headers: String = (1..=200).map(header).collect();
+    place.file("headers.jsonl.zst", zstd::encode_all(headers.as_bytes(), 1).unwrap());
     let proof = icecore(&["prove", &place.text("chain.ice"), "alice", "--at", "17"]).ok();
     place.file("alice.json", proof.out);
     icecore(&["checkpoint", &place.text("chain.ice"), &place.text("copy.ice")]).ok();

@@ -129,7 +129,7 @@ Examples:
   icecore ingest chain.ice changes.jsonl --format jsonl --create
   icecore ingest eth.ice changes.jsonl.zst --format eth-changes --create \\
       --blocks-per-step 4096
-  icecore ingest eth.ice changes.jsonl.zst --format eth-changes --create \\
+  icecore ingest state.ice changes.jsonl.zst --format eth-changes --create \\
       --profile ethereum --headers headers.jsonl.zst
   zcat traces.gz | icecore ingest eth.ice - --format geth-diff --sync relaxed"
     )
