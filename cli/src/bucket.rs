@@ -135,6 +135,29 @@ impl From<Which> for Accessors {
 }
 
 impl ReadArgs {
+    /// Refuses what says how a bucket is read where the archive is in a directory: a script that lost its `s3://` would lose the
+    /// check of a signature as well.
+    ///
+    /// # Errors
+    /// Usage, with the option.
+    pub(crate) fn check_unused(&self) -> Result<(), Failure> {
+        let bucket = &self.bucket.bucket;
+        let given = [
+            ("--pubkey", self.bucket.pubkey.is_some()),
+            ("--generation", self.generation.is_some()),
+            ("--cache", self.cache.is_some()),
+            ("--endpoint", bucket.endpoint.is_some()),
+            ("--region", bucket.region.is_some()),
+            ("--archive", bucket.archive.is_some()),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) => Err(Failure::usage(format!(
+                "{option} is for an archive in a bucket, s3://BUCKET/PREFIX or file:///FOLDER; this one is a directory"
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// Opens the archive of a URL.
     pub(crate) fn open(&self, url: &str) -> Result<Reader, Failure> {
         let cache = self.cache.clone().unwrap_or_else(default_cache);

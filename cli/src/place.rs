@@ -36,6 +36,8 @@ impl Place {
         if let Some(url) = self.dir.to_str().filter(|text| text.contains("://")) {
             return self.bucket.open(url);
         }
+        #[cfg(feature = "s3")]
+        self.bucket.check_unused()?;
         let options = ReadOptions::new();
         let options = resident.map_or(options, |bytes| options.resident_budget(bytes));
         Ok(Reader::open_with(&self.dir, options)?)

@@ -163,6 +163,9 @@ fn s3(location: &Location, options: &BucketOptions) -> Result<Connection, Error>
             .or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint))
             .or(profile.endpoint.clone())
     });
+    // An empty variable says nothing.
+    let endpoint = endpoint.filter(|endpoint| options.endpoint.is_some() || !endpoint.is_empty());
+    endpoint.as_deref().map_or(Ok(()), check_endpoint)?;
     if let Some(endpoint) = endpoint.clone() {
         let is_plain = endpoint.starts_with("http://");
         builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint).with_allow_http(is_plain);
@@ -195,4 +198,55 @@ fn hide(mut text: String, secrets: &[String]) -> String {
         text = text.replace(secret, "***");
     }
     text
+}
+
+/// Refuses what is no URL of a server: the store would panic.
+fn check_endpoint(endpoint: &str) -> Result<(), RemoteError> {
+    let rest = endpoint.strip_prefix("http://").or_else(|| endpoint.strip_prefix("https://"));
+    let is_url = rest.is_some_and(|rest| {
+        let (authority, _) = rest.split_once('/').unwrap_or((rest, ""));
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => (host, port),
+            _ => (authority, "443"),
+        };
+        let is_host = |c: char| c.is_ascii_alphanumeric() || "-._~[]:".contains(c);
+        !host.is_empty() && host.chars().all(is_host) && port.parse::<u16>().is_ok()
+    });
+    if is_url {
+        return Ok(());
+    }
+    let reason = "the endpoint is no URL of a server: https://HOST or http://HOST:PORT is expected, from --endpoint, \
+                  AWS_ENDPOINT_URL or the profile";
+    Err(RemoteError::Url { reason: reason.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_endpoint;
+
+    #[test]
+    fn an_endpoint_is_the_url_of_a_server() {
+        for good in [
+            "http://localhost:7070",
+            "https://s3.example.com",
+            "http://[::1]:9000",
+            "https://h/path",
+            "http://10.0.0.1:1/",
+        ] {
+            check_endpoint(good).unwrap_or_else(|error| panic!("{good}: {error}"));
+        }
+        for bad in [
+            "",
+            "minio:9000",
+            "127.0.0.1:1",
+            "::::",
+            "http://",
+            "http://:80",
+            "https://h:port",
+            "ftp://h",
+            "http://a b",
+        ] {
+            assert!(check_endpoint(bad).is_err(), "{bad}");
+        }
+    }
 }
