@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What was being done to a file when the system refused: part of [`Error::Io`].
+/// What was being done to a file when the system refused: part of [`Error::Io`](crate::Error::Io).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
