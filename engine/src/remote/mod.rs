@@ -30,6 +30,7 @@ mod connect;
 mod fault;
 mod garbage;
 mod generations;
+mod holdings;
 mod jobs;
 mod local;
 mod location;

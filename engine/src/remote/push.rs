@@ -7,7 +7,7 @@
 //! What the newest generation names is listed before it is relied on, and what was sent is looked at when the generation is there: an
 //! object that was lost, or that a collection removed meanwhile, is sent again.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,10 +22,11 @@ use crate::progress::ProgressListener;
 use crate::remote::blocks::{self, BlockHashes};
 use crate::remote::bucket::{Bucket, Latest};
 use crate::remote::bundle;
+use crate::remote::holdings::Holdings;
 use crate::remote::jobs::{JOBS, for_each};
 use crate::remote::local::{LocalArchive, LocalFile, emitted_part};
 use crate::remote::manifest::{BundleRef, NO_PARENT, RemoteManifest};
-use crate::remote::names::{self, Hash};
+use crate::remote::names;
 use crate::remote::signature::SigningKey;
 use crate::remote::store::{Store, TRIES, Upload};
 use crate::remote_error::RemoteError;
@@ -205,53 +206,6 @@ pub(crate) fn push_from(
         bytes_present: report.bytes_present + is_present.1,
         ..report
     })
-}
-
-/// What a bucket has of the objects that its newest generation names.
-#[derive(Default)]
-struct Holdings {
-    /// Their lengths, by name.
-    objects: HashMap<String, u64>,
-    /// Whether the generation is there under its own name, not only as the hint.
-    has_generation: bool,
-}
-
-impl Holdings {
-    fn list(bucket: &Bucket, theirs: &RemoteManifest) -> Result<Self, RemoteError> {
-        let mut wanted: HashSet<String> = theirs.files().map(|file| file.object()).collect();
-        wanted.insert(names::bundle(&theirs.bundle.hash));
-        let mut folders = vec![names::OBJECTS, names::BUNDLES];
-        if theirs.signature.is_some() {
-            wanted.extend(theirs.files().map(|file| names::hashes(&file.id)));
-            folders.push(names::HASHES);
-        }
-        let mut objects = HashMap::with_capacity(wanted.len());
-        for folder in folders {
-            let listed = bucket.store.list(folder)?.into_iter();
-            objects.extend(listed.map(|it| (it.name, it.len)).filter(|(name, _)| wanted.contains(name)));
-        }
-        let generation = bucket.store.look(&names::manifest(&bucket.archive, theirs.generation()))?;
-        let has_generation = generation.is_some_and(|found| found.len == theirs.encode().len() as u64);
-        Ok(Self { objects, has_generation })
-    }
-
-    fn has(&self, name: &str, len: u64) -> bool {
-        self.objects.get(name) == Some(&len)
-    }
-
-    fn has_hashes(&self, id: &Hash, content_len: u64) -> bool {
-        let blocks = blocks::count(content_len);
-        blocks == 0 || self.has(&names::hashes(id), 32 * blocks)
-    }
-
-    /// Whether nothing of a generation was lost.
-    fn are_whole(&self, theirs: &RemoteManifest) -> bool {
-        self.has(&names::bundle(&theirs.bundle.hash), theirs.bundle.len)
-            && theirs.files().all(|file| {
-                let is_hashed = theirs.signature.is_none() || self.has_hashes(&file.id, file.content_len());
-                is_hashed && self.has(&file.object(), file.len())
-            })
-    }
 }
 
 /// Puts the newest generation where its name or the hint is missing: a push that was interrupted left the hint behind, or one was lost.
