@@ -18,25 +18,30 @@ pub(super) struct Holdings {
 }
 
 impl Holdings {
-    /// Lists them: one request for each 1000 objects of the bucket, whoever names them.
+    /// Lists them: one request for each 1000 objects below the prefix, whoever names them. Where the archives have no prefix of their own, one
+    /// at least for each of their folders, since anything may stand beside those.
     ///
     /// # Errors
     /// [`RemoteError::Request`], [`RemoteError::Denied`].
     pub(super) fn list(bucket: &Bucket, theirs: &RemoteManifest) -> Result<Self, RemoteError> {
         let mut wanted: HashSet<String> = theirs.files().map(|file| file.object()).collect();
         wanted.insert(names::bundle(&theirs.bundle.hash));
-        let mut folders = vec![names::OBJECTS, names::BUNDLES];
         if theirs.signature.is_some() {
             wanted.extend(theirs.files().map(|file| names::hashes(&file.id)));
-            folders.push(names::HASHES);
         }
+        let generation = names::manifest(&bucket.archive, theirs.generation());
+        wanted.insert(generation.clone());
+        let folders: &[&str] = if bucket.store.has_prefix() {
+            &[""]
+        } else {
+            &[names::OBJECTS, names::BUNDLES, names::HASHES, names::MANIFESTS]
+        };
         let mut objects = HashMap::with_capacity(wanted.len());
         for folder in folders {
             let listed = bucket.store.list(folder)?.into_iter();
             objects.extend(listed.map(|it| (it.name, it.len)).filter(|(name, _)| wanted.contains(name)));
         }
-        let generation = bucket.store.look(&names::manifest(&bucket.archive, theirs.generation()))?;
-        let has_generation = generation.is_some_and(|found| found.len == theirs.encode().len() as u64);
+        let has_generation = objects.remove(&generation) == Some(theirs.encode().len() as u64);
         Ok(Self { objects, has_generation })
     }
 

@@ -135,7 +135,7 @@ pub struct PushReport {
 /// with the writer.
 ///
 /// Repeating it is safe: what is there does not go up again. What the newest generation names and the bucket has lost goes up again, also where
-/// nothing is new; finding that out is two listings, and another page of them for each further 1000 objects.
+/// nothing is new: finding that out is a listing, of a page for each 1000 objects, so three requests where a thousand are below the prefix.
 ///
 /// # Errors
 /// [`Error::Remote`]; those of opening the archive, and damage of its files: damaged files are not published.

@@ -252,7 +252,12 @@ impl Store {
         }
     }
 
-    /// The objects whose names begin with `folder` and a slash, by name.
+    /// Whether the archives have a part of the bucket to themselves.
+    pub(crate) fn has_prefix(&self) -> bool {
+        !self.0.prefix.is_empty()
+    }
+
+    /// The objects whose names begin with `folder` and a slash, by name; all of them for no folder.
     ///
     /// # Errors
     /// [`RemoteError::Request`], [`RemoteError::Denied`].
