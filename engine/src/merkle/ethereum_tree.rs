@@ -7,8 +7,7 @@
 
 use icecore_hot::HashBackend;
 use icecore_hot::ethereum::{
-    Account, EMPTY_ROOT, KeyPath, LoadError, Nibbles, StateBatch, StateLoader, StateTrie, TrieError, Undo,
-    keccak256,
+    Account, EMPTY_ROOT, KeyPath, Nibbles, StateBatch, StateLoader, StateTrie, TrieError, Undo, keccak256,
 };
 use icecore_segments::step::BlockNumber;
 
@@ -216,6 +215,7 @@ pub(crate) fn load_trie(
     listener: &dyn ProgressListener,
 ) -> Result<StateTrie, Error> {
     listener.begin(&format!("build the trie of block {at}"), None);
+    let damaged = |domain| Error::RecordDamaged { domain, block: at };
     let mut loader = StateLoader::new(HashBackend::default());
     let mut slots = MergeScan::new(version, DomainId::STORAGE, &Scan::all(), at)?;
     let mut slot = slots.next().transpose()?;
@@ -230,28 +230,24 @@ pub(crate) fn load_trie(
         let (key, record) = account?;
         let path = path_of(&key);
         let of_account = decode_account(&record, at)?;
-        loader.push_account_without_root(&path, &of_account).map_err(|error| damaged(&error, ACCOUNT, at))?;
+        loader.push_account_without_root(&path, &of_account).map_err(|_| damaged(ACCOUNT))?;
         advance();
         while let Some((key, value)) = slot.take_if(|(key, _)| key[..ACCOUNT_LEN] <= path[..ACCOUNT_LEN]) {
             if !key.starts_with(&path[..ACCOUNT_LEN]) {
-                return Err(Error::RecordDamaged { domain: STORAGE, block: at });
+                return Err(damaged(STORAGE));
             }
             let pushed = loader.push_slot(&path_of(&key[ACCOUNT_LEN..]), &value);
-            pushed.map_err(|error| damaged(&error, STORAGE, at))?;
+            pushed.map_err(|_| damaged(STORAGE))?;
             slot = slots.next().transpose()?;
             advance();
         }
     }
     if slot.is_some() {
-        return Err(Error::RecordDamaged { domain: STORAGE, block: at });
+        return Err(damaged(STORAGE));
     }
-    let trie = loader.finish().map_err(|error| damaged(&error, STORAGE, at))?;
+    let trie = loader.finish().map_err(|_| damaged(STORAGE))?;
     listener.end();
     Ok(trie)
-}
-
-fn damaged(_: &LoadError, domain: &'static str, block: BlockNumber) -> Error {
-    Error::RecordDamaged { domain, block }
 }
 
 /// Reads a record of an account, of the state at `at`.
