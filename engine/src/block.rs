@@ -9,7 +9,7 @@ use icecore_segments::{KEY_LEN_MAX, VALUE_LEN_MAX};
 
 use crate::domain::DomainId;
 use crate::error::Error;
-use crate::handle::{AsDomain, stored_key};
+use crate::handle::{AsDomain, with_stored_key};
 use crate::maintain::background::maintain_inline;
 use crate::maintain::backpressure::wait_for_files;
 use crate::write::changes::BlockChanges;
@@ -67,9 +67,10 @@ impl<'a> BlockWriter<'a> {
     ) -> Result<(), Error> {
         check_len("key", key, KEY_LEN_MAX as u64)?;
         check_len("value", value.unwrap_or_default(), VALUE_LEN_MAX)?;
-        let (domain, key) = stored_key(&self.writer.shared.directory.config, domain, key)?;
-        self.changes.push(domain, &key, value);
-        Ok(())
+        with_stored_key(&self.writer.shared.directory.config, domain, key, |domain, key| {
+            self.changes.push(domain, key, value);
+            Ok(())
+        })
     }
 
     /// Deletes a key that is given in the form in which it is stored.

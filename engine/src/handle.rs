@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::commitment::DomainOrder;
 use crate::domain::{Domain, DomainId};
 use crate::error::Error;
 use crate::options::Config;
@@ -107,28 +108,49 @@ pub(crate) type StoredKey<'k> = (DomainId, Cow<'k, [u8]>);
 /// Keys in the form in which they are stored, with the numbers of their domains.
 ///
 /// # Errors
-/// As [`stored_key`].
+/// As [`with_stored_key`].
 pub(crate) fn stored_keys<'k>(
     config: &Arc<Config>,
     keys: &'k [(impl AsDomain, impl AsRef<[u8]>)],
 ) -> Result<Vec<StoredKey<'k>>, Error> {
-    keys.iter().map(|(domain, key)| stored_key(config, domain, key.as_ref())).collect()
+    let stored = |(domain, key): &'k (_, _)| {
+        let key = AsRef::as_ref(key);
+        let (id, declared) = domain_of(config, domain, key)?;
+        Ok((id, declared.order.stored(key)))
+    };
+    keys.iter().map(stored).collect()
 }
 
-/// A key in the form in which it is stored, with the number of its domain.
+/// Gives `read` a key in the form in which it is stored, with the number of its domain. On the way of every lookup: a key that is stored as
+/// it is costs a comparison.
 ///
 /// # Errors
-/// [`Error::UnknownDomain`]; [`Error::KeyLength`].
+/// [`Error::UnknownDomain`]; [`Error::KeyLength`]; those of `read`.
 #[inline]
-pub(crate) fn stored_key<'k, D: AsDomain + ?Sized>(
+pub(crate) fn with_stored_key<D: AsDomain + ?Sized, R>(
     config: &Arc<Config>,
     domain: &D,
-    key: &'k [u8],
-) -> Result<StoredKey<'k>, Error> {
+    key: &[u8],
+    read: impl FnOnce(DomainId, &[u8]) -> Result<R, Error>,
+) -> Result<R, Error> {
+    let (id, declared) = domain_of(config, domain, key)?;
+    if declared.order == DomainOrder::Key {
+        return read(id, key);
+    }
+    read(id, &declared.order.stored(key))
+}
+
+/// A domain that can have this key.
+#[inline]
+fn domain_of<'c, D: AsDomain + ?Sized>(
+    config: &'c Arc<Config>,
+    domain: &D,
+    key: &[u8],
+) -> Result<(DomainId, &'c Domain), Error> {
     let id = id_of(config, domain)?;
     let declared = &config.domains[id.index()];
     declared.check_key(key)?;
-    Ok((id, declared.order.stored(key)))
+    Ok((id, declared))
 }
 
 /// References to keys that [`stored_keys`] gave.

@@ -17,7 +17,7 @@ use icecore_segments::step::BlockNumber;
 use crate::commitment::Commitment;
 use crate::domain::{Domain, DomainId};
 use crate::error::{Error, one_line};
-use crate::handle::{AsDomain, DomainHandle, stored_key};
+use crate::handle::{AsDomain, DomainHandle, with_stored_key};
 use crate::maintain::checkpoint::{CheckpointReport, checkpoint};
 use crate::maintain::merge::MergeOptions;
 use crate::maintain::plan::{self, MergePlan, PrunePlan, UnwindPlan};
@@ -310,11 +310,11 @@ impl Reader {
     /// [`Error::UnknownDomain`]; [`Error::KeyLength`]; damage of the log, which may have newer versions.
     pub fn history<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<History, Error> {
         let version = self.pin()?;
-        let state = version.state();
-        state.check_head()?;
-        let (domain, key) = stored_key(&self.shared.directory.config, domain, key)?;
-        let head = state.head;
-        Ok(History::new(Arc::clone(&self.shared), version, domain, &key, head))
+        version.state().check_head()?;
+        let head = version.state().head;
+        with_stored_key(&self.shared.directory.config, domain, key, |domain, key| {
+            Ok(History::new(Arc::clone(&self.shared), version, domain, key, head))
+        })
     }
 
     /// A declared domain, resolved once for many calls.

@@ -11,7 +11,7 @@ use icecore_segments::step::BlockNumber;
 
 use crate::commitment::Commitment;
 use crate::error::{Error, ErrorKind};
-use crate::handle::{AsDomain, borrowed, id_of, stored_key, stored_keys};
+use crate::handle::{AsDomain, borrowed, id_of, stored_keys, with_stored_key};
 use crate::merkle::leaves::ProofCost;
 use crate::merkle::prove::prove;
 use crate::read::change_blocks::ChangeBlocks;
@@ -79,11 +79,12 @@ impl View {
     /// [`Error::UnknownDomain`]; [`Error::KeyLength`]; damage of a `.kv` or log file that is read. A damaged accessor costs reads
     /// and is no error. In a partial copy [`Error::NotHeld`], unless the key is in a segment that is newer than all that are not held.
     pub fn get<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let (domain, key) = stored_key(&self.shared.directory.config, domain, key)?;
-        let tally = self.shared.counters.mine();
-        self.version.read(|state| {
-            let found = state.find(domain, &key, self.at, tally)?;
-            Ok(found.and_then(|((_, value), _)| value))
+        with_stored_key(&self.shared.directory.config, domain, key, |domain, key| {
+            let tally = self.shared.counters.mine();
+            self.version.read(|state| {
+                let found = state.find(domain, key, self.at, tally)?;
+                Ok(found.and_then(|((_, value), _)| value))
+            })
         })
     }
 
@@ -96,17 +97,18 @@ impl View {
     /// # Errors
     /// Those of [`View::get`].
     pub fn lookup<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<Option<Lookup>, Error> {
-        let (domain, key) = stored_key(&self.shared.directory.config, domain, key)?;
         let (tally, config) = (self.shared.counters.mine(), &self.shared.directory.config);
-        self.version.read(|state| {
-            let found = state.find(domain, &key, self.at, tally)?;
-            Ok(found.map(|((block, value), origin)| {
-                let source = match origin {
-                    Origin::Memory => Source::Memory,
-                    Origin::Segment(segment) => Source::Segment(segment.record.stem(config)),
-                };
-                Lookup { change: Change { block, value }, source }
-            }))
+        with_stored_key(config, domain, key, |domain, key| {
+            self.version.read(|state| {
+                let found = state.find(domain, key, self.at, tally)?;
+                Ok(found.map(|((block, value), origin)| {
+                    let source = match origin {
+                        Origin::Memory => Source::Memory,
+                        Origin::Segment(segment) => Source::Segment(segment.record.stem(config)),
+                    };
+                    Lookup { change: Change { block, value }, source }
+                }))
+            })
         })
     }
 
@@ -176,9 +178,10 @@ impl View {
     /// # Errors
     /// [`Error::UnknownDomain`]; [`Error::KeyLength`]. Damage is an item of the iterator.
     pub fn history<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<History, Error> {
-        let (domain, key) = stored_key(&self.shared.directory.config, domain, key)?;
-        let (shared, version) = (Arc::clone(&self.shared), self.version.clone());
-        Ok(History::new(shared, version, domain, &key, Some(self.at)))
+        with_stored_key(&self.shared.directory.config, domain, key, |domain, key| {
+            let (shared, version) = (Arc::clone(&self.shared), self.version.clone());
+            Ok(History::new(shared, version, domain, key, Some(self.at)))
+        })
     }
 
     /// The blocks at or below this height that wrote or deleted a key, newest first, as an iterator. Values are not read, and any
@@ -205,9 +208,10 @@ impl View {
     /// # Errors
     /// [`Error::UnknownDomain`]; [`Error::KeyLength`]. Damage is an item of the iterator.
     pub fn change_blocks<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<ChangeBlocks, Error> {
-        let (domain, key) = stored_key(&self.shared.directory.config, domain, key)?;
-        let (shared, version) = (Arc::clone(&self.shared), self.version.clone());
-        Ok(ChangeBlocks::new(shared, version.state(), domain, &key, self.at))
+        with_stored_key(&self.shared.directory.config, domain, key, |domain, key| {
+            let (shared, version) = (Arc::clone(&self.shared), self.version.clone());
+            Ok(ChangeBlocks::new(shared, version.state(), domain, key, self.at))
+        })
     }
 
     /// The newest block at or below this height that wrote or deleted a key; `None` when none did. Its value is not read. *Was the key
@@ -223,10 +227,11 @@ impl View {
         domain: &D,
         key: &[u8],
     ) -> Result<Option<BlockNumber>, Error> {
-        let (domain, key) = stored_key(&self.shared.directory.config, domain, key)?;
-        let tally = self.shared.counters.mine();
-        let found = self.version.read(|state| state.newest_change(domain, &key, self.at, tally))?;
-        Ok(found.map(|written| written.block))
+        with_stored_key(&self.shared.directory.config, domain, key, |domain, key| {
+            let tally = self.shared.counters.mine();
+            let found = self.version.read(|state| state.newest_change(domain, key, self.at, tally))?;
+            Ok(found.map(|written| written.block))
+        })
     }
 
     /// The root of this state, as it was recorded when the block was committed.
