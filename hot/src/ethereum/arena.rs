@@ -7,7 +7,7 @@
 use std::fmt::Debug;
 
 use crate::ethereum::account::{Account, EMPTY_CODE_HASH, EMPTY_ROOT};
-use crate::ethereum::nibbles::{KeyPath, PATH_LEN, nibble};
+use crate::ethereum::nibbles::KeyPath;
 use crate::ethereum::node::{Reference, ones};
 use crate::ethereum::ptr::{BRANCH_BITS, Kind, LEAF_BITS, Ptr};
 use crate::ethereum::rlp;
@@ -423,34 +423,6 @@ impl Arena {
                 (_, row) => self.plain.free(row),
             },
         }
-    }
-
-    /// The leaf of a path below `node`, if there is one.
-    pub(crate) fn find(&self, mut node: Ptr, path: &KeyPath) -> Option<Ptr> {
-        let mut depth = 0;
-        while node.kind() == Kind::Branch {
-            let head = self.branch(node).head;
-            depth += usize::from(head.skip);
-            node = self.child(node, nibble(path, depth.min(PATH_LEN - 1)));
-            depth += 1;
-        }
-        (node != Ptr::NONE && self.path(node) == path).then_some(node)
-    }
-
-    /// The path of a leaf that shares the first `len` nibbles with `path`, if any does; else that of any leaf, or of none.
-    pub(crate) fn find_near(&self, mut node: Ptr, path: &KeyPath, len: usize) -> Option<KeyPath> {
-        let mut depth = 0;
-        while node.kind() == Kind::Branch {
-            let branch = self.branch(node);
-            depth += usize::from(branch.head.skip);
-            node = if depth < len {
-                self.child(node, crate::ethereum::nibbles::nibble(path, depth))
-            } else {
-                *branch.children.first()?
-            };
-            depth += 1;
-        }
-        (node != Ptr::NONE).then(|| *self.path(node))
     }
 
     /// Bytes of leaves, of branches, and of all that is allocated.

@@ -28,13 +28,13 @@ pub(crate) enum Start {
     Attach(Storage),
 }
 
-/// Turns a batch into edits, ascending by path. `present` gives an account before the batch.
+/// Turns a batch into edits, ascending by path. `present` gives accounts before the batch.
 ///
 /// # Errors
 /// The batch puts slots of an account that is not there after it.
 pub(crate) fn plan(
     batch: &StateBatch,
-    present: impl Fn(&KeyPath) -> Option<AccountLeaf>,
+    present: impl Fn(&[KeyPath]) -> Vec<Option<AccountLeaf>>,
 ) -> Result<Vec<Edit>, TrieError> {
     let (accounts, wiped, slots) = (batch.sorted_accounts(), batch.sorted_wiped(), batch.sorted_slots());
     let mut paths: Vec<KeyPath> = accounts.iter().map(|(path, _)| *path).collect();
@@ -45,8 +45,8 @@ pub(crate) fn plan(
     let (mut accounts, mut wiped) = (accounts.into_iter().peekable(), wiped.into_iter().peekable());
     let mut slots = slots.into_iter().peekable();
     let mut edits = Vec::with_capacity(paths.len());
-    for path in paths {
-        let present = present(&path);
+    let present = present(&paths);
+    for (path, present) in paths.into_iter().zip(present) {
         let put = accounts.next_if(|(of, _)| *of == path);
         let is_wiped = wiped.next_if_eq(&path).is_some();
         let body = put.map_or(present.map(|leaf| leaf.body), |(_, body)| body);

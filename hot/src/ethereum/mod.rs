@@ -47,6 +47,7 @@
 mod account;
 mod arena;
 mod batch;
+mod descent;
 mod dirty;
 mod edit;
 mod keccak;

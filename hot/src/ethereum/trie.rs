@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::ethereum::account::{Account, EMPTY_ROOT};
 use crate::ethereum::arena::{AccountLeaf, Arena, Storage};
 use crate::ethereum::batch::{StateBatch, TrieError};
+use crate::ethereum::descent;
 use crate::ethereum::dirty::DirtyNodes;
 use crate::ethereum::edit::{Edit, Start, plan};
 use crate::ethereum::nibbles::KeyPath;
@@ -147,14 +148,14 @@ impl StateTrie {
     pub fn account_with_prefix(&self, prefix: &[u8]) -> Option<KeyPath> {
         let mut path = [0; 32];
         path.get_mut(..prefix.len())?.copy_from_slice(prefix);
-        let found = self.arena.find_near(self.node, &path, 2 * prefix.len())?;
+        let found = descent::find_near(&self.arena, self.node, &path, 2 * prefix.len())?;
         found.starts_with(prefix).then_some(found)
     }
 
     /// The value of a slot of an account, a big-endian number.
     pub fn slot(&self, account: &KeyPath, slot: &KeyPath) -> Option<[u8; 32]> {
         let storage = self.account_leaf(account)?.storage;
-        self.arena.find(storage.node, slot).map(|leaf| self.arena.slot_value(leaf))
+        descent::find(&self.arena, storage.node, slot).map(|leaf| self.arena.slot_value(leaf))
     }
 
     /// The number of slots of an account; none where there is no such account.
@@ -174,7 +175,7 @@ impl StateTrie {
         if !self.arena.has_room(NODES_PER_CHANGE * batch.len()) {
             return Err(TrieError::Full);
         }
-        let edits = plan(batch, |path| self.account_leaf(path))?;
+        let edits = plan(batch, |paths| self.account_leaves(paths))?;
         self.free(batch.len());
         Ok(self.run(edits))
     }
@@ -190,11 +191,12 @@ impl StateTrie {
     pub fn undo(&mut self, undo: Undo) -> Root {
         assert!(Arc::ptr_eq(&undo.garbage, &self.garbage), "an undo fits the trie that gave it");
         self.free(undo.len());
-        let edits = undo.accounts.into_iter().map(|account| {
+        let paths: Vec<KeyPath> = undo.accounts.iter().map(|account| account.path).collect();
+        let present = self.account_leaves(&paths);
+        let edits = undo.accounts.into_iter().zip(present).map(|(account, present)| {
             let start = account.wiped.map_or(Start::Keep, |wiped| Start::Attach(wiped.attach()));
             // A storage that comes back whole needs no slot of its own.
             let slots = if matches!(start, Start::Attach(_)) { Vec::new() } else { account.slots };
-            let present = self.account_leaf(&account.path);
             Edit { path: account.path, present, body: account.body, start, slots }
         });
         let edits: Vec<Edit> = edits.collect();
@@ -211,7 +213,12 @@ impl StateTrie {
     }
 
     pub(crate) fn account_leaf(&self, account: &KeyPath) -> Option<AccountLeaf> {
-        self.arena.find(self.node, account).map(|leaf| self.arena.account(leaf))
+        descent::find(&self.arena, self.node, account).map(|leaf| self.arena.account(leaf))
+    }
+
+    fn account_leaves(&self, accounts: &[KeyPath]) -> Vec<Option<AccountLeaf>> {
+        let found = descent::find_all(&self.arena, self.node, accounts);
+        found.into_iter().map(|leaf| leaf.map(|leaf| self.arena.account(leaf))).collect()
     }
 
     /// Makes edits, ascending by path: storages first, then accounts.
