@@ -28,6 +28,9 @@ pub(crate) struct PushToArgs {
     /// Push finished steps to this bucket, as `icecore push` does: while the command runs, and when it ends
     #[arg(long, value_name = "URL")]
     push_to: Option<String>,
+    /// Publish also where published blocks go, as `icecore push --allow-rewind` does
+    #[arg(long, requires = "push_to")]
+    allow_rewind: bool,
     #[command(flatten)]
     bucket: BucketArgs,
     #[command(flatten)]
@@ -43,7 +46,8 @@ pub(crate) struct PushTo {
 impl PushToArgs {
     /// The bucket, if one was named, and how to push to it. A URL that is none, or a key, is refused before anything is done.
     pub(crate) fn target(&self) -> Result<Option<(Bucket, PushOptions)>, Failure> {
-        let target = |url| Ok((self.bucket.open(url)?, self.sign.apply(PushOptions::new())?));
+        let options = || PushOptions::new().allow_rewind(self.allow_rewind);
+        let target = |url| Ok((self.bucket.open(url)?, self.sign.apply(options())?));
         self.push_to.as_deref().map(target).transpose()
     }
 }

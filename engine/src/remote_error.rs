@@ -118,6 +118,24 @@ pub enum RemoteError {
         /// The first step that the archive does not have in segments.
         ours: u64,
     },
+    /// The newest generation has another block than the archive to be pushed, or one of them has none at that height.
+    #[error("{bucket} has another block {block} than this archive")]
+    Diverged {
+        /// The URL.
+        bucket: String,
+        /// The first such height.
+        block: u64,
+    },
+    /// The newest generation has blocks before the first of the archive to be pushed.
+    #[error("{bucket} has blocks from {theirs} on, this archive from {ours} on")]
+    Pruned {
+        /// The URL.
+        bucket: String,
+        /// The first block of the newest generation.
+        theirs: u64,
+        /// The first block of the archive.
+        ours: u64,
+    },
     /// Another pusher published a generation first. Nothing of this push is visible.
     #[error("another pusher published generation {generation} of {bucket} first")]
     Lost {
@@ -220,6 +238,14 @@ impl RemoteError {
             }
             Self::Behind { .. } => {
                 "push from the archive that is ahead; or, where blocks were unwound on purpose, repeat with --allow-rewind"
+            }
+            Self::Diverged { .. } => {
+                "push from the archive that was pushed before, or to another prefix or --archive; or, where a reorganisation replaced these \
+                 blocks on purpose, repeat with --allow-rewind"
+            }
+            Self::Pruned { .. } => {
+                "push to another prefix or --archive, and the published blocks stay; or, where they were pruned on purpose, repeat with \
+                 --allow-rewind"
             }
             Self::Lost { .. } => {
                 "let one process push an archive; repeat the command to push on top of that generation"

@@ -18,6 +18,10 @@ What was emitted goes up; the newest steps and the window stay with the
 writer. What the bucket has does not go up again, and a push that was killed
 is taken up by the next. Of two pushers one wins; the other is told.
 
+What was published stays what it is: an archive that lacks blocks of the
+bucket, has others in their place, or was pruned above the first of them is
+refused. With --allow-rewind it becomes the newest generation all the same.
+
 With --sign what is published is signed, for readers that give the public key
 with --pubkey: whoever else can write to the bucket changes nothing for them.
 `minisign -G` makes a pair of keys. After a signed push an unsigned one, or one
@@ -45,7 +49,7 @@ pub(crate) struct Args {
     /// Only say what would go up
     #[arg(long)]
     dry_run: bool,
-    /// Publish also where the bucket has newer steps, after blocks were unwound
+    /// Publish also where published blocks go: newer steps, blocks that others replaced, or that were pruned
     #[arg(long)]
     allow_rewind: bool,
     /// Tell what was done as JSON

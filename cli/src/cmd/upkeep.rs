@@ -36,6 +36,9 @@ impl UpkeepArgs {
     ) -> Outcome {
         #[cfg(feature = "s3")]
         let target = self.push_to.target()?;
+        // Who prunes and pushes in one command wants these blocks gone from both.
+        #[cfg(feature = "s3")]
+        let target = target.map(|(bucket, options)| (bucket, options.allow_pruned(true)));
         let archive = open_for_upkeep(dir)?;
         #[cfg(feature = "s3")]
         let push = target.map(|target| PushTo::start(&archive, target));

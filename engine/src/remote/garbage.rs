@@ -10,9 +10,10 @@ use crate::error::Error;
 use crate::remote::bucket::Bucket;
 use crate::remote::generations::{Generations, generations, problems};
 use crate::remote::jobs::{JOBS, for_each};
+use crate::remote::local::range_of;
 use crate::remote::manifest::RemoteFile;
 use crate::remote::names;
-use crate::remote::push::{REUSE_AGE, range_of};
+use crate::remote::push::REUSE_AGE;
 use crate::remote::store::Listed;
 use crate::remote_error::RemoteError;
 

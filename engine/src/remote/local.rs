@@ -7,10 +7,11 @@ use std::sync::Arc;
 use icecore_segments::checksum::{Checksum, PAGE_SIZE};
 use icecore_segments::error::{Corruption, Part, Reason};
 use icecore_segments::frame::Kind;
-use icecore_segments::step::Step;
+use icecore_segments::step::{BlockNumber, Step};
 
+use crate::domain::DomainId;
 use crate::error::Error;
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, SegmentRecord};
 use crate::options::Config;
 use crate::remote::blocks::{BlockHasher, BlockHashes};
 use crate::remote::bundle::Ends;
@@ -49,6 +50,11 @@ pub(crate) fn emitted_part(manifest: &Manifest) -> Option<Manifest> {
         return None;
     }
     Some(Manifest { generation: 0, wal_first: 1, wal_last: 1, wal_reached: 0, ..manifest.clone() })
+}
+
+/// The heights that can be read from segments alone.
+pub(crate) fn range_of(manifest: &Manifest) -> Option<(BlockNumber, BlockNumber)> {
+    Some((manifest.first_block?.max(manifest.pruned_before), manifest.emitted_head?))
 }
 
 /// The bytes of a file that a segment has, and what of them opening reads besides the header page, to their end.
@@ -105,6 +111,17 @@ impl LocalArchive {
             }
         }
         Err(Error::KeepsChanging { path: path.to_owned() })
+    }
+
+    /// The segments of a domain, by step.
+    pub(crate) fn segments(&self, domain: DomainId) -> impl Iterator<Item = &LiveSegment> {
+        self.segments.iter().filter(move |segment| segment.record.domain == domain)
+    }
+
+    /// Whether it has a segment with the same entries, built in the same way.
+    pub(crate) fn has_content(&self, of: &SegmentRecord) -> bool {
+        self.segments(of.domain)
+            .any(|segment| (segment.record.steps, segment.record.kv.summary) == (of.steps, of.kv.summary))
     }
 
     /// Its files in the order of the segments, each `.kv`, `.bt`, `.kvei` and, where it has one, `.kvbi`, with what opening reads of them.

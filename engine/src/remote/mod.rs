@@ -49,6 +49,7 @@ mod selection;
 mod signature;
 mod storage;
 mod store;
+mod succession;
 mod transfer;
 mod verify;
 

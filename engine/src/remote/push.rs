@@ -24,11 +24,12 @@ use crate::remote::bucket::{Bucket, Latest};
 use crate::remote::bundle;
 use crate::remote::holdings::Holdings;
 use crate::remote::jobs::{JOBS, for_each};
-use crate::remote::local::{LocalArchive, LocalFile, emitted_part};
+use crate::remote::local::{LocalArchive, LocalFile, emitted_part, range_of};
 use crate::remote::manifest::{BundleRef, NO_PARENT, RemoteManifest};
 use crate::remote::names;
 use crate::remote::signature::SigningKey;
 use crate::remote::store::{Store, TRIES, Upload};
+use crate::remote::succession::{self, MayGo};
 use crate::remote_error::RemoteError;
 use crate::storage::Storage;
 use crate::storage::os::OsStorage;
@@ -54,14 +55,14 @@ const WINDOW: usize = 2;
 pub struct PushOptions {
     jobs: usize,
     dry_run: bool,
-    allow_rewind: bool,
+    may_go: MayGo,
     sign: Option<SigningKey>,
     allow_signer_change: bool,
 }
 
 impl Default for PushOptions {
     fn default() -> Self {
-        Self { jobs: JOBS, dry_run: false, allow_rewind: false, sign: None, allow_signer_change: false }
+        Self { jobs: JOBS, dry_run: false, may_go: MayGo::Nothing, sign: None, allow_signer_change: false }
     }
 }
 
@@ -81,9 +82,15 @@ impl PushOptions {
         Self { dry_run, ..self }
     }
 
-    /// Publish also where the bucket has newer steps: after blocks were unwound that had been pushed.
+    /// Publish also where something of the newest generation goes: newer steps, after blocks were unwound that had been pushed; blocks that
+    /// others took the place of; blocks that were pruned.
     pub fn allow_rewind(self, allow_rewind: bool) -> Self {
-        Self { allow_rewind, ..self }
+        Self { may_go: self.may_go.with(MayGo::Anything, allow_rewind), ..self }
+    }
+
+    /// Publish also where the archive begins at a higher block than the newest generation, because it was pruned.
+    pub fn allow_pruned(self, allow_pruned: bool) -> Self {
+        Self { may_go: self.may_go.with(MayGo::Pruned, allow_pruned), ..self }
     }
 
     /// Signs what is published, for readers that were given the public key
@@ -137,6 +144,10 @@ pub struct PushReport {
 /// Repeating it is safe: what is there does not go up again. What the newest generation names and the bucket has lost goes up again, also where
 /// nothing is new: finding that out is a listing, of a page for each 1000 objects, so three requests where a thousand are below the prefix.
 ///
+/// What is published stays what it is: an archive that has other blocks than the newest generation, fewer, or begins at a higher one, is
+/// refused unless [`PushOptions::allow_rewind`] says otherwise. Where segments of roots were merged since, their rows are read and hashed for
+/// that, here and not in the bucket.
+///
 /// # Errors
 /// [`Error::Remote`]; those of opening the archive, and damage of its files: damaged files are not published.
 pub fn push(
@@ -165,13 +176,18 @@ pub(crate) fn push_from(
     let latest = bucket.latest()?;
     let mut holdings = Holdings::default();
     if let Some(latest) = &latest {
-        check_succession(bucket, &latest.published.manifest, &emitted, options)?;
+        let theirs = &latest.published.manifest;
+        check_signer(bucket, theirs, options)?;
+        succession::check_archive(bucket, &theirs.archive, &emitted, options.may_go)?;
         holdings = Holdings::list(bucket, &latest.published.manifest)?;
         if let Some(report) = nothing_new(bucket, latest, &holdings, emitted, options)? {
             return Ok(report);
         }
     }
     let Some(local) = LocalArchive::load(storage, path)? else { return Ok(PushReport::default()) };
+    if let Some(latest) = &latest {
+        succession::check_blocks(bucket, &latest.published.manifest, &local, options.may_go)?;
+    }
     let mut plan = Plan::new(&local, latest.as_ref(), &holdings, options)?;
     let report = plan.report();
     if options.dry_run {
@@ -220,27 +236,11 @@ fn mend_names(bucket: &Bucket, latest: &Latest, holdings: &Holdings) -> Result<(
     Ok(())
 }
 
-/// Refuses to replace another archive, a newer state of this one, or what somebody else signed.
-fn check_succession(
-    bucket: &Bucket,
-    theirs: &RemoteManifest,
-    ours: &Manifest,
-    options: &PushOptions,
-) -> Result<(), RemoteError> {
-    let url = || bucket.store.url().to_owned();
-    if let (Some(signer), false) = (theirs.signer(), options.allow_signer_change) {
-        let same = options.would_sign(theirs, &bucket.archive);
-        same.map_err(|ours| RemoteError::OtherSigner { bucket: url(), signer, ours })?;
-    }
-    let theirs = &theirs.archive;
-    if theirs.config.id != ours.config.id {
-        return Err(RemoteError::OtherArchive { bucket: url(), archive: bucket.archive.clone() });
-    }
-    if theirs.emitted_to > ours.emitted_to && !options.allow_rewind {
-        let (theirs, ours) = (theirs.emitted_to.0, ours.emitted_to.0);
-        return Err(RemoteError::Behind { bucket: url(), theirs, ours });
-    }
-    Ok(())
+/// Refuses to replace what somebody else signed.
+fn check_signer(bucket: &Bucket, theirs: &RemoteManifest, options: &PushOptions) -> Result<(), RemoteError> {
+    let (Some(signer), false) = (theirs.signer(), options.allow_signer_change) else { return Ok(()) };
+    let same = options.would_sign(theirs, &bucket.archive);
+    same.map_err(|ours| RemoteError::OtherSigner { bucket: bucket.store.url().to_owned(), signer, ours })
 }
 
 /// Where the newest generation has what the archive has, and the bucket all of that.
@@ -267,11 +267,6 @@ fn nothing_new(
         bytes_present: theirs.files().map(|file| file.len()).sum(),
         ..PushReport::default()
     }))
-}
-
-/// The heights that can be read from segments alone.
-pub(crate) fn range_of(manifest: &Manifest) -> Option<(BlockNumber, BlockNumber)> {
-    Some((manifest.first_block?.max(manifest.pruned_before), manifest.emitted_head?))
 }
 
 /// What is to go up.

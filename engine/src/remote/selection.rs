@@ -13,7 +13,7 @@ use crate::domain::DomainId;
 use crate::error::{Available, Error};
 use crate::manifest::{FileRecord, Manifest, SegmentRecord};
 use crate::options::Config;
-use crate::remote::push::range_of;
+use crate::remote::local::range_of;
 
 /// What a pull asks for.
 pub(crate) struct Selection {

@@ -563,7 +563,7 @@ fn race(chains: &mut [Chain; 2], bucket: &Bucket, rounds: usize) -> usize {
                 let (path, bucket, barrier) = (chain.path.clone(), bucket.clone(), &barrier);
                 scope.spawn(move || {
                     barrier.wait();
-                    push(&path, &bucket, &PushOptions::new(), &())
+                    push(&path, &bucket, &PushOptions::new().allow_rewind(true), &())
                 })
             };
             let threads: Vec<_> = chains.iter().map(push_one).collect();
@@ -613,6 +613,101 @@ fn another_archive_and_an_older_state_are_refused() {
     assert_eq!((rewound.generation, rewound.files_sent), (Some(2), 0), "all of it is there");
     let names: Vec<String> = list(&bucket(&stub)).unwrap().into_iter().map(|archive| archive.name).collect();
     assert_eq!(names, ["main", "second"]);
+}
+
+/// Pushes an archive that may replace nothing; where it is refused, nothing may have changed.
+#[track_caller]
+fn refused(chain: &Chain, stub: &Stub) -> RemoteError {
+    let before = stub.objects();
+    let refused = push(&chain.path, &bucket(stub), &PushOptions::new(), &());
+    let Err(Error::Remote(error)) = refused else { panic!("{refused:?}") };
+    assert!(stub.objects() == before && error.remedy().contains("--allow-rewind"), "{error}");
+    error
+}
+
+#[test]
+fn blocks_that_were_published_are_replaced_by_leave_only() {
+    let dir = TempDir::new().unwrap();
+    let mut chains = two_chains(dir.path(), 22);
+    chains.iter_mut().for_each(|chain| chain.grow(20));
+    for is_merged in [false, true] {
+        let stub = Stub::start().unwrap();
+        let [one, other] = &mut chains;
+        pushed(one, &stub);
+        if is_merged {
+            // No segment of roots is that of the other any more.
+            other.archive.merge(&MergeOptions::default(), &()).unwrap();
+        }
+        let error = refused(other, &stub);
+        // Up to block 13 they are the same, and the steps of that are in segments of both.
+        assert!(matches!(error, RemoteError::Diverged { block: 14, .. }), "{error:?}");
+        let allowed = push(&other.path, &bucket(&stub), &PushOptions::new().allow_rewind(true), &()).unwrap();
+        assert_eq!(allowed.generation, Some(2));
+        assert!(matches!(refused(one, &stub), RemoteError::Diverged { block: 14, .. }));
+    }
+}
+
+/// An empty block in a step of which the other side has none: it changes neither a root nor a segment of the domains.
+#[test]
+fn a_block_more_among_those_that_were_published_is_another_history() {
+    let dir = TempDir::new().unwrap();
+    let chains = two_chains(dir.path(), 25);
+    for (chain, heights) in chains.iter().zip([&[17][..], &[]]) {
+        for height in heights.iter().copied().chain(20..30) {
+            let mut block = chain.archive.begin(height).unwrap();
+            if height >= 20 {
+                block.put("kv", b"key", &height.to_le_bytes()).unwrap();
+            }
+            block.commit().unwrap();
+        }
+        chain.archive.emit().unwrap();
+    }
+    let [with, without] = &chains;
+    for (published, pusher) in [(with, without), (without, with)] {
+        let stub = Stub::start().unwrap();
+        pushed(published, &stub);
+        let error = refused(pusher, &stub);
+        assert!(matches!(error, RemoteError::Diverged { block: 17, .. }), "{error:?}");
+    }
+}
+
+#[test]
+fn what_merged_and_grew_since_is_no_other_archive() {
+    let dir = TempDir::new().unwrap();
+    let mut chain = Chain::with_blocks(dir.path(), 23, 22);
+    let stub = Stub::start().unwrap();
+    for generation in 1..6 {
+        stub.reset_requests();
+        let sent = pushed(&chain, &stub);
+        assert_eq!(sent.generation, Some(generation));
+        let kv = |name: &String| name.ends_with(".kv");
+        assert!(stub.requests().get <= 4, "{:?}: roots were read", stub.requests());
+        assert!(stub.objects().keys().any(kv));
+        if generation % 2 == 0 {
+            chain.archive.merge(&MergeOptions::default(), &()).unwrap();
+        } else {
+            chain.skip(1);
+            chain.grow(9);
+        }
+    }
+}
+
+#[test]
+fn a_pruned_archive_replaces_a_whole_one_by_leave_only() {
+    let dir = TempDir::new().unwrap();
+    let mut chain = Chain::with_blocks(dir.path(), 24, 30);
+    let stub = Stub::start().unwrap();
+    pushed(&chain, &stub);
+    chain.archive.prune(10, &()).unwrap();
+    let error = refused(&chain, &stub);
+    assert!(matches!(error, RemoteError::Pruned { theirs: 1, ours: 10, .. }), "{error:?}");
+    let allowed = PushOptions::new().allow_pruned(true);
+    let sent = push(&chain.path, &bucket(&stub), &allowed, &()).unwrap();
+    assert_eq!(sent.range.map(|range| range.0), Some(10));
+    // And from then on it goes on as any other.
+    chain.grow(9);
+    assert_eq!(pushed(&chain, &stub).generation, Some(3));
+    assert!(verify(&bucket(&stub), 4, &()).unwrap().problems.is_empty());
 }
 
 #[test]
