@@ -1,4 +1,4 @@
-//! Where a reader reads: in the process of the writer, beside a writer of another process, or in a bucket.
+//! Which archive a reader reads, and where: in the process of the writer, beside a writer of another process, or in a bucket.
 
 use std::time::Duration;
 
@@ -15,6 +15,12 @@ const PAUSES: (Duration, Duration) = (Duration::from_micros(100), Duration::from
 const PAUSES_OF_BUCKET: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 
 impl Reader {
+    /// What tells the archive from all others, also of the same options: drawn when it was created, the same in its checkpoints, in buckets
+    /// and in what was pulled from them. Zeros in archives from before there was one.
+    pub fn id(&self) -> [u8; 16] {
+        self.shared.directory.config.id.0
+    }
+
     /// What a view pins now.
     ///
     /// # Errors

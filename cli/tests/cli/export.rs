@@ -123,6 +123,39 @@ fn a_stopped_export_goes_on_with_the_files_that_are_missing() {
     assert!(icecore(&args).ok().out.contains("blocks 1 to 40 in 0 files, 6 there already"));
 }
 
+#[test]
+fn an_export_goes_on_with_its_own_archive_and_its_own_blocks_only() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    for format in FORMATS {
+        let out = place.text(format);
+        let export = |dir: &str| {
+            icecore(&["export", dir, "--format", format, "--out", &out, "--blocks-per-file", "8", "--check"])
+        };
+        export(&dir).ok();
+        let written = files(&out);
+        // The same blocks, and still another archive.
+        let other = Place::new();
+        let stranger = archive(&other, 4, &forty_blocks());
+        export(&stranger).fails(2, "has an export of another archive: choose another folder");
+        assert_eq!(files(&out), written);
+        // One that parted from it after block 25: what is in files that end later is written again.
+        let fork = place.text(&format!("{format}-fork.ice"));
+        icecore(&["checkpoint", &dir, &fork]).ok();
+        icecore(&["unwind", &fork, "--to", "25"]).ok();
+        let line = |block| crate::driver::line(block, "k", Some(&format!("fork {block}")));
+        let blocks: String = (26..=40).map(line).collect();
+        icecore(&["ingest", &fork, &place.file("fork", blocks), "--format", "jsonl"]).ok();
+        let run = export(&fork).ok();
+        assert!(run.out.contains("in 3 files, 3 there already; all compared"), "{}", run.out);
+        assert_eq!(run.err.matches("their files are written again").count(), 3, "{}", run.err);
+        let fresh = place.text(&format!("{format}-fresh"));
+        let args = ["export", &fork, "--format", format, "--out", &fresh, "--blocks-per-file", "8"];
+        icecore(&args).ok();
+        assert!(files(&out) == files(&fresh) && files(&out) != written);
+    }
+}
+
 /// Sixty blocks of three hundred keys each.
 fn many_changes(place: &Place) -> String {
     let line = |block: u64, key: u64| {

@@ -5,12 +5,14 @@ use std::io::{self, Read, Write};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use icecore::Reader;
+use icecore::{Commitment, Reader};
 use serde::{Deserialize, Serialize};
 
 use super::rows::Columns;
 use super::{Args, What};
+use crate::encoding::hex;
 use crate::exit::Failure;
+use crate::notes::note;
 
 /// What a folder says of the export in it.
 const DESCRIPTION: &str = "EXPORT.json";
@@ -19,7 +21,7 @@ const DESCRIPTION: &str = "EXPORT.json";
 const UNFINISHED: &str = ".unfinished";
 
 /// The longest description that is read, in bytes.
-const DESCRIPTION_MAX: u64 = 1 << 20;
+const DESCRIPTION_MAX: u64 = 1 << 28;
 
 /// Which blocks go to which files.
 pub(super) struct Plan {
@@ -33,6 +35,8 @@ pub(super) struct Plan {
 /// What must be the same when an export is taken up again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Description {
+    /// Which archive it is of, in hex.
+    archive: String,
     what: String,
     format: String,
     encoding: String,
@@ -42,6 +46,9 @@ struct Description {
     chain_id: Option<u64>,
     /// Each with its columns.
     domains: Vec<(String, Vec<String>)>,
+    /// The last block of each file, and its root: what tells whether other blocks took the place of these. Nothing of an archive without
+    /// roots.
+    roots: Vec<(u64, String)>,
 }
 
 impl Plan {
@@ -59,6 +66,7 @@ impl Plan {
             (columns.domain.clone(), columns.all().iter().map(|column| column.name.to_owned()).collect())
         });
         let description = Description {
+            archive: hex(&reader.id()),
             what: format!("{:?}", args.what).to_lowercase(),
             format: args.format.extension().to_owned(),
             encoding: format!("{:?}", args.encoding).to_lowercase(),
@@ -67,6 +75,7 @@ impl Plan {
             blocks_per_file: args.blocks_per_file,
             chain_id: args.chain_id,
             domains: columns.collect(),
+            roots: Vec::new(),
         };
         Ok(Self { what: args.what, blocks, blocks_per_file: args.blocks_per_file, description })
     }
@@ -81,6 +90,14 @@ impl Plan {
             next = to.checked_add(1);
             Some(from..=to)
         })
+    }
+
+    /// The last block of each file with its root, as the archive has it now.
+    fn roots(&self, reader: &Reader) -> Result<Vec<(u64, String)>, Failure> {
+        if reader.commitment() == Commitment::None {
+            return Ok(Vec::new());
+        }
+        self.spans().map(|span| Ok((*span.end(), reader.root(*span.end())?.to_string()))).collect()
     }
 
     /// How many heights there are, for progress.
@@ -155,31 +172,44 @@ impl Folder {
         self.path.join(DESCRIPTION)
     }
 
-    /// Goes on with the export that the folder has, or begins one. Where no blocks were asked for, they are those that it began with.
+    /// Goes on with the export that the folder has, or begins one. Where no blocks were asked for, they are those that it began with. Files
+    /// whose blocks were replaced since are removed, and missing then.
     ///
     /// # Errors
     /// It has another one.
-    pub(super) fn take_up(&self, plan: &mut Plan, takes_blocks: bool) -> Result<(), Failure> {
+    pub(super) fn take_up(
+        &self,
+        plan: &mut Plan,
+        reader: &Reader,
+        takes_blocks: bool,
+    ) -> Result<(), Failure> {
         let path = self.description_path();
         let Ok(file) = File::open(&path) else {
-            let mut part = self.create(Path::new(DESCRIPTION))?;
-            let text = serde_json::to_string_pretty(&plan.description).map_err(io::Error::from);
-            text.and_then(|text| writeln!(part.file, "{text}")).map_err(failed("write", &path))?;
-            return part.keep();
+            plan.description.roots = plan.roots(reader)?;
+            return self.describe(&plan.description);
         };
         let mut text = String::new();
         file.take(DESCRIPTION_MAX).read_to_string(&mut text).map_err(failed("read", &path))?;
-        let found: Description = serde_json::from_str(&text).map_err(|error| {
-            Failure::usage(format!("{} is no description of an export: {error}", path.display()))
+        let mut found: Description = serde_json::from_str(&text).map_err(|error| {
+            let what = "is no description of an export, or one by another version";
+            Failure::usage(format!("{} {what}: {error}; choose another folder", path.display()))
         })?;
+        if found.archive != plan.description.archive {
+            return Err(Failure::usage(format!(
+                "{} has an export of another archive: choose another folder",
+                self.path.display()
+            )));
+        }
         let is_known = plan.what == What::State || *plan.blocks.start() <= found.first_block;
         if takes_blocks && is_known && found.last_block <= *plan.blocks.end() {
             plan.blocks = found.first_block..=found.last_block;
             (plan.description.first_block, plan.description.last_block) =
                 (found.first_block, found.last_block);
         }
+        let roots = std::mem::take(&mut found.roots);
         if found == plan.description {
-            return Ok(());
+            plan.description.roots = plan.roots(reader)?;
+            return self.drop_replaced(plan, &roots);
         }
         Err(Failure::usage(format!(
             "{} has another export, of blocks {} to {}: {} says which; choose another folder",
@@ -188,6 +218,42 @@ impl Folder {
             found.last_block,
             path.display(),
         )))
+    }
+
+    /// Writes what the folder has.
+    fn describe(&self, description: &Description) -> Result<(), Failure> {
+        let mut part = self.create(Path::new(DESCRIPTION))?;
+        let text = serde_json::to_string_pretty(description).map_err(io::Error::from);
+        let written = text.and_then(|text| writeln!(part.file, "{text}"));
+        written.map_err(failed("write", &self.description_path()))?;
+        part.keep()
+    }
+
+    /// Removes the files of blocks that had other roots when they were written, and only then says that it has the new ones.
+    fn drop_replaced(&self, plan: &Plan, before: &[(u64, String)]) -> Result<(), Failure> {
+        let description = &plan.description;
+        let now = &description.roots;
+        if before == now {
+            return Ok(());
+        }
+        for (number, span) in plan.spans().enumerate() {
+            if before.get(number) == now.get(number) {
+                continue;
+            }
+            note(format_args!(
+                "the archive has other blocks now than when {} to {} were exported: their files are written again",
+                span.start(),
+                span.end(),
+            ));
+            for (domain, _) in &description.domains {
+                let path = self.path.join(plan.part(domain, &span, &description.format));
+                if self.has(&path)? {
+                    fs::remove_file(&path).map_err(failed("remove", &path))?;
+                    sync_folder_of(&path)?;
+                }
+            }
+        }
+        self.describe(description)
     }
 
     /// Whether a file is whole.
@@ -231,12 +297,15 @@ impl Part {
     pub(super) fn keep(self) -> Result<(), Failure> {
         self.file.sync_all().map_err(|source| self.failure(source))?;
         fs::rename(&self.unfinished, &self.path).map_err(failed("rename", &self.path))?;
-        if let Some(folder) = self.path.parent() {
-            let synced = File::open(folder).and_then(|folder| folder.sync_all());
-            synced.map_err(failed("sync", folder))?;
-        }
-        Ok(())
+        sync_folder_of(&self.path)
     }
+}
+
+/// Makes it durable that a file got its name, or lost it.
+fn sync_folder_of(path: &Path) -> Result<(), Failure> {
+    let Some(folder) = path.parent() else { return Ok(()) };
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(failed("sync", folder))
 }
 
 impl Write for Part {

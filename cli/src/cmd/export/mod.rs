@@ -24,6 +24,7 @@ use crate::ask::Asked;
 use crate::encoding::{Encoding, RULE};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::keys::is_ethereum;
+use crate::notes::note;
 use crate::number::{Blocks, HEIGHT_FORMS, Height, whole};
 use crate::place::{ONE_READ, Place};
 use crate::print::{Out, plural};
@@ -42,7 +43,9 @@ understand:
   OUT/domain=storage/blocks=0-99999/part.csv
 as in read_csv('OUT/*/*/*.csv', hive_partitioning = true) of DuckDB.
 A file that is there is whole: a run that was stopped goes on with those that
-are missing when the same command is given again.
+are missing when the same command is given again, with the blocks that it began
+with. Files whose blocks a reorganisation replaced since are written again; the
+root of the last block of each file is what tells.
 
 Columns: block_number, key, from_value, to_value; of a state block_number,
 key, value. Where the archive has the domains of the Ethereum formats they are
@@ -159,6 +162,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     }
     out.flush()?;
+    if args.blocks.is_none() && args.at.is_none() && asked.reader.head().is_some_and(|head| to < head) {
+        note(format_args!("newer blocks than {to} are not in it: the export has those that it began with"));
+    }
     asked.tell_reads();
     Ok(if difference.is_some() { Exit::No } else { Exit::Done })
 }
@@ -194,7 +200,7 @@ impl<'a> Export<'a> {
         }
         let folder = Folder::open(&args.out)?;
         let mut plan = Plan::new(args, reader, &columns)?;
-        folder.take_up(&mut plan, args.blocks.is_none() && args.at.is_none())?;
+        folder.take_up(&mut plan, reader, args.blocks.is_none() && args.at.is_none())?;
         Ok(Self { reader, format: args.format, encoding: args.encoding, plan, folder, columns })
     }
 
