@@ -156,6 +156,61 @@ fn an_export_goes_on_with_its_own_archive_and_its_own_blocks_only() {
     }
 }
 
+#[test]
+fn check_finds_what_other_readers_would_read() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    for format in FORMATS {
+        let out = place.text(format);
+        let check = || {
+            icecore(&["export", &dir, "--format", format, "--out", &out, "--blocks-per-file", "8", "--check"])
+        };
+        check().ok();
+        let folder = format!("{out}/domain=kv/blocks=8-15");
+        let part = format!("{folder}/part.{format}");
+        for more in [
+            format!("{folder}/more.{format}"),
+            format!("{out}/domain=kv/blocks=9-9/part.{format}"),
+            format!("{out}/domain=other/blocks=8-15/part.{format}"),
+        ] {
+            fs::create_dir_all(Path::new(&more).parent().unwrap()).unwrap();
+            fs::copy(&part, &more).unwrap();
+            let run = check();
+            assert_eq!(run.code, 1, "{more}");
+            assert!(run.out.contains(&format!("{more}: no file of this export")), "{}", run.out);
+            fs::remove_file(&more).unwrap();
+        }
+        fs::write(format!("{out}/domain=kv/notes.txt"), "beside the files").unwrap();
+        check().ok();
+    }
+    let part = place.text("jsonl/domain=kv/blocks=8-15/part.jsonl");
+    let text = fs::read_to_string(&part).unwrap();
+    fs::write(&part, text.replacen("\"key\":", "\"key\":\"a lie\",\"key\":", 1)).unwrap();
+    let out = place.text("jsonl");
+    let run =
+        icecore(&["export", &dir, "--format", "jsonl", "--out", &out, "--blocks-per-file", "8", "--check"]);
+    assert!(run.code == 1 && run.out.contains("row 1: it has `key` twice"), "{}", run.out);
+}
+
+/// A line without an end, of a file that takes no room on the disk.
+#[test]
+fn a_line_that_never_ends_is_not_read_to_its_end() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    for format in ["csv", "jsonl"] {
+        let out = place.text(format);
+        let args = ["export", &dir, "--format", format, "--out", &out, "--check"];
+        icecore(&args).ok();
+        let part = fs::File::options().write(true).open(format!("{out}/domain=kv/blocks=1-40/part.{format}"));
+        part.unwrap().set_len(1 << 40).unwrap();
+        let run = icecore(&args);
+        assert!(run.code == 1 && run.out.contains("the archive has no such row"), "{}", run.out);
+        let text = fs::File::create(format!("{out}/domain=kv/blocks=1-40/part.{format}")).unwrap();
+        text.set_len(1 << 40).unwrap();
+        assert_eq!(icecore(&args).code, 1);
+    }
+}
+
 /// Sixty blocks of three hundred keys each.
 fn many_changes(place: &Place) -> String {
     let line = |block: u64, key: u64| {

@@ -1,5 +1,6 @@
 //! The folder of an export: which files it has, and how one becomes whole at once.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::ops::RangeInclusive;
@@ -19,6 +20,9 @@ const DESCRIPTION: &str = "EXPORT.json";
 
 /// What the name of a file ends with until it is whole.
 const UNFINISHED: &str = ".unfinished";
+
+/// How deep below the folder its files are.
+const DEPTH: usize = 3;
 
 /// The longest description that is read, in bytes.
 const DESCRIPTION_MAX: u64 = 1 << 28;
@@ -260,6 +264,28 @@ impl Folder {
     pub(super) fn has(&self, name: &Path) -> Result<bool, Failure> {
         let path = self.path.join(name);
         path.try_exists().map_err(failed("look at", &path))
+    }
+
+    /// A file that is none of the export, and that a glob which finds its files finds as well: `OUT/*/*/*.csv`.
+    pub(super) fn foreign(&self, plan: &Plan) -> Result<Option<PathBuf>, Failure> {
+        let Description { domains, format, .. } = &plan.description;
+        let of_span = |span: RangeInclusive<u64>| {
+            domains.iter().map(move |(domain, _)| self.path.join(plan.part(domain, &span, format)))
+        };
+        let ours: HashSet<PathBuf> = plan.spans().flat_map(of_span).collect();
+        let mut found = vec![self.path.clone()];
+        for _ in 0..DEPTH {
+            let mut below = Vec::new();
+            for folder in found.iter().filter(|path| path.is_dir()) {
+                for entry in fs::read_dir(folder).map_err(failed("read", folder))? {
+                    below.push(entry.map_err(failed("read", folder))?.path());
+                }
+            }
+            found = below;
+        }
+        let is_found = |path: &PathBuf| path.extension().is_some_and(|found| found == format.as_str());
+        found.sort();
+        Ok(found.into_iter().find(|path| is_found(path) && !ours.contains(path)))
     }
 
     /// The path of a file.

@@ -294,8 +294,11 @@ impl<'a> Export<'a> {
         Ok(Box::new(scans.into_iter().flatten()))
     }
 
-    /// The first row of a file that is not the archive's; `None` where all are.
+    /// The first row of a file that is not the archive's, or a file that is none of the export; `None` where all is right.
     fn check(&self, bars: &Bars) -> Result<Option<String>, Failure> {
+        if let Some(path) = self.folder.foreign(&self.plan)? {
+            return Ok(Some(format!("{}: no file of this export", path.display())));
+        }
         bars.begin("check", Some(self.plan.heights()));
         for span in self.plan.spans() {
             for columns in &self.columns {

@@ -1,9 +1,11 @@
 //! Rows as text: CSV and JSON lines, written and read back.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Lines, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::folder::Part;
@@ -115,13 +117,13 @@ fn json_line(columns: &Columns, all: &[Column], row: &Row, line: &mut Vec<u8>) -
 
 /// A cell as a file has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Read {
+enum Found {
     Number(u64),
     Bytes(Vec<u8>),
     Null,
 }
 
-impl PartialEq<Cell<'_>> for Read {
+impl PartialEq<Cell<'_>> for Found {
     fn eq(&self, cell: &Cell<'_>) -> bool {
         match (self, cell) {
             (Self::Number(read), Cell::Number(number)) => read == number,
@@ -140,8 +142,73 @@ pub(super) struct Reader {
 }
 
 enum Rows {
-    Csv(csv::Reader<File>),
-    JsonLines(Lines<BufReader<File>>),
+    Csv(csv::Reader<Bounded>),
+    JsonLines(BufReader<Bounded>),
+}
+
+/// A line may be so many times as long as the bytes in it: each may be written as `\u0000`, and somebody may have put spaces between fields.
+const LINE_FACTOR: u64 = 8;
+
+/// What a line may have besides.
+const LINE_EXTRA: u64 = 1 << 16;
+
+/// A file that is read no further than the row of the archive that comes next can be long: one without a line end must not fill the memory.
+struct Bounded {
+    file: File,
+    left: u64,
+}
+
+impl Bounded {
+    fn new(file: File) -> Self {
+        let mut bounded = Self { file, left: 0 };
+        bounded.allow(0);
+        bounded
+    }
+
+    /// Lets a row be read with so many bytes in its cells. A buffer may be read before it.
+    fn allow(&mut self, bytes: u64) {
+        self.left = bytes.saturating_mul(LINE_FACTOR).saturating_add(LINE_EXTRA + BUFFER_LEN as u64);
+    }
+}
+
+impl Read for Bounded {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            return Err(io::Error::other("it is longer than any that the archive has"));
+        }
+        let len = buf.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let read = self.file.read(&mut buf[..len])?;
+        self.left -= read as u64;
+        Ok(read)
+    }
+}
+
+/// The members of an object, each named once: readers differ in which of two they take.
+struct Members(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct EachOnce;
+        impl<'de> Visitor<'de> for EachOnce {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = Map::new();
+                while let Some((name, value)) = map.next_entry::<String, Value>()? {
+                    if members.contains_key(&name) {
+                        return Err(de::Error::custom(format_args!("it has `{name}` twice")));
+                    }
+                    members.insert(name, value);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(EachOnce)
+    }
 }
 
 impl Reader {
@@ -156,14 +223,17 @@ impl Reader {
         let all = columns.all();
         let rows = match format {
             TextFormat::Csv => {
-                let mut reader = csv::ReaderBuilder::new().buffer_capacity(BUFFER_LEN).from_reader(file);
+                let mut reader =
+                    csv::ReaderBuilder::new().buffer_capacity(BUFFER_LEN).from_reader(Bounded::new(file));
                 let names = all.iter().map(|column| column.name);
                 if !reader.headers().is_ok_and(|head| head.iter().eq(names)) {
                     return Err(OTHER_COLUMNS.to_owned());
                 }
                 Rows::Csv(reader)
             }
-            TextFormat::JsonLines => Rows::JsonLines(BufReader::with_capacity(BUFFER_LEN, file).lines()),
+            TextFormat::JsonLines => {
+                Rows::JsonLines(BufReader::with_capacity(BUFFER_LEN, Bounded::new(file)))
+            }
         };
         Ok(Self { rows, all, encoding })
     }
@@ -173,7 +243,12 @@ impl Reader {
     /// # Errors
     /// What is wrong with the row.
     pub(super) fn next_is(&mut self, columns: &Columns, row: &Row) -> Result<Option<bool>, String> {
-        let Some(read) = self.next()? else { return Ok(None) };
+        let mut bytes = 0;
+        let Ok(()) = columns.for_each_cell(row, |cell| {
+            bytes += if let Cell::Bytes(cell) = cell { cell.len() as u64 } else { 0 };
+            Ok::<_, Infallible>(())
+        });
+        let Some(read) = self.next(bytes)? else { return Ok(None) };
         let (mut cells, mut is_same) = (read.iter(), true);
         let Ok(()) = columns.for_each_cell(row, |cell| {
             is_same &= cells.next().is_some_and(|read| *read == cell);
@@ -182,25 +257,28 @@ impl Reader {
         Ok(Some(is_same && cells.next().is_none()))
     }
 
-    /// The cells of the next row; `None` after the last.
+    /// The cells of the next row, which has no more than so many bytes in them; `None` after the last.
     ///
     /// # Errors
     /// What is wrong with the row.
-    fn next(&mut self) -> Result<Option<Vec<Read>>, String> {
+    fn next(&mut self, bytes: u64) -> Result<Option<Vec<Found>>, String> {
         let (all, encoding) = (&self.all, self.encoding);
-        let cells: Result<Vec<Read>, String> = match &mut self.rows {
+        let cells: Result<Vec<Found>, String> = match &mut self.rows {
             Rows::Csv(reader) => {
+                reader.get_mut().allow(bytes);
                 let mut record = csv::StringRecord::new();
                 if !reader.read_record(&mut record).map_err(|error| error.to_string())? {
                     return Ok(None);
                 }
                 all.iter().zip(&record).map(|(column, field)| csv_cell(*column, field, encoding)).collect()
             }
-            Rows::JsonLines(lines) => {
-                let Some(line) = lines.next() else { return Ok(None) };
-                let line = line.map_err(|error| error.to_string())?;
-                let row: Map<String, Value> =
-                    serde_json::from_str(&line).map_err(|error| error.to_string())?;
+            Rows::JsonLines(reader) => {
+                reader.get_mut().allow(bytes);
+                let mut line = String::new();
+                if reader.read_line(&mut line).map_err(|error| error.to_string())? == 0 {
+                    return Ok(None);
+                }
+                let Members(row) = serde_json::from_str(&line).map_err(|error| error.to_string())?;
                 if row.len() != all.len() {
                     return Err(format!("it has {} members", row.len()));
                 }
@@ -212,25 +290,25 @@ impl Reader {
 
     /// Whether there is no further row.
     pub(super) fn is_at_end(&mut self) -> bool {
-        matches!(self.next(), Ok(None))
+        matches!(self.next(0), Ok(None))
     }
 }
 
-fn csv_cell(column: Column, field: &str, encoding: Encoding) -> Result<Read, String> {
+fn csv_cell(column: Column, field: &str, encoding: Encoding) -> Result<Found, String> {
     match field {
-        "" => Ok(Read::Null),
+        "" => Ok(Found::Null),
         number if column.kind == Kind::Number => {
-            number.parse().map(Read::Number).map_err(|error| error.to_string())
+            number.parse().map(Found::Number).map_err(|error| error.to_string())
         }
-        text => encoding.bytes(text).map(Read::Bytes),
+        text => encoding.bytes(text).map(Found::Bytes),
     }
 }
 
-fn json_cell(value: Option<&Value>, encoding: Encoding) -> Result<Read, String> {
+fn json_cell(value: Option<&Value>, encoding: Encoding) -> Result<Found, String> {
     match value {
-        Some(Value::Null) => Ok(Read::Null),
-        Some(Value::Number(number)) => number.as_u64().map(Read::Number).ok_or_else(|| number.to_string()),
-        Some(Value::String(text)) => encoding.bytes(text).map(Read::Bytes),
+        Some(Value::Null) => Ok(Found::Null),
+        Some(Value::Number(number)) => number.as_u64().map(Found::Number).ok_or_else(|| number.to_string()),
+        Some(Value::String(text)) => encoding.bytes(text).map(Found::Bytes),
         Some(other) => Err(format!("{other} is no cell")),
         None => Err("a column is missing".to_owned()),
     }
