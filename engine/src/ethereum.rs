@@ -39,9 +39,11 @@ pub use crate::domain::{ACCOUNT, CODE, STORAGE};
 use crate::error::Error;
 pub use crate::merkle::account_proof::{AccountProof, AccountProofError, Address, SlotProof, Word};
 use crate::merkle::ethereum_tree::decode_account;
-use crate::merkle::prove_account::prove_account;
+use crate::merkle::prove_account::prove_accounts;
 use crate::options::Config;
 use crate::read::scan_range::Scan;
+use crate::read::shared::Shared;
+use crate::reader::Reader;
 use crate::view::View;
 
 /// A number as a word.
@@ -166,6 +168,13 @@ pub(crate) fn check(config: &Config, asked: &'static str) -> Result<(), Error> {
     }
 }
 
+impl Reader {
+    /// Whether rows of the tries are kept. See [`Options::keep_rows`](crate::Options::keep_rows).
+    pub fn keeps_rows(&self) -> bool {
+        self.shared.directory.config.keeps_rows
+    }
+}
+
 impl View {
     /// An account of an archive for Ethereum, its storage root left empty: the trie has that. `None` where there is none.
     ///
@@ -183,14 +192,29 @@ impl View {
     /// Proves an account and some of its slots in this state, or that they are not there: what `eth_getProof` answers.
     ///
     /// # Cost
-    /// The tries of this state are rebuilt: every account and slot is read once, and takes about 110 bytes of memory meanwhile.
+    /// That of [`prove_accounts`](Self::prove_accounts).
     ///
     /// # Errors
-    /// [`Error::Commitment`] in archives that are not for Ethereum; [`Error::RootMismatch`] when what was read does not have the
-    /// recorded root; damage of a file that is read; [`Error::NotHeld`].
+    /// Those of [`prove_accounts`](Self::prove_accounts).
     pub fn prove_account(&self, address: &Address, slots: &[Word]) -> Result<AccountProof, Error> {
-        let config = &self.shared.directory.config;
-        check(config, "a proof of an account")?;
-        self.version.read(|state| prove_account(state, self.at, address, slots))
+        let mut proofs = self.prove_accounts(&[(*address, slots)])?;
+        Ok(proofs.pop().expect("one account was asked for"))
+    }
+
+    /// Proves accounts and slots of each, in the order asked; what several of them need is read once.
+    ///
+    /// # Cost
+    /// For an account, and for each storage of which slots are asked: some hundred lookups of nodes, together, and a range read of at
+    /// most some thousand leaves; a storage of up to 8,192 slots is read whole. Where the nodes of the block are not there (with
+    /// [`Options::keep_rows`](crate::Options::keep_rows) off, and for blocks in the log beside a writer in another process) the tries are rebuilt: every
+    /// account and slot is read once, and takes about 110 bytes of memory meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Commitment`] in archives that are not for Ethereum; [`Error::RootMismatch`] or [`Error::RecordDamaged`] when what was
+    /// read does not have the recorded root; damage of a file that is read; [`Error::NotHeld`].
+    pub fn prove_accounts(&self, asked: &[(Address, &[Word])]) -> Result<Vec<AccountProof>, Error> {
+        let Shared { directory, counters, .. } = &*self.shared;
+        check(&directory.config, "a proof of an account")?;
+        self.version.read(|state| prove_accounts(state, &directory.config, counters.mine(), self.at, asked))
     }
 }

@@ -212,6 +212,7 @@ fn directory(storage: &Arc<dyn Storage>, dir: &Path, domain: &str) -> Directory 
         reorg_window: 0,
         snapshots: None,
         commitment: Commitment::Icecore,
+        keeps_rows: false,
     };
     Directory::new(storage, dir, &config)
 }

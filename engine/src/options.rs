@@ -68,6 +68,7 @@ pub struct Options {
     pub(crate) snapshot_period: Option<NonZeroU64>,
     pub(crate) density: DensityRule,
     pub(crate) commitment: Commitment,
+    pub(crate) keeps_rows: bool,
 }
 
 impl Default for Options {
@@ -79,6 +80,7 @@ impl Default for Options {
             snapshot_period: None,
             density: DensityRule::default(),
             commitment: Commitment::default(),
+            keeps_rows: true,
         }
     }
 }
@@ -130,6 +132,16 @@ impl Options {
     /// begins with that commitment's domains, which are not declared.
     pub fn commitment(mut self, commitment: Commitment) -> Self {
         self.commitment = commitment;
+        self
+    }
+
+    /// Sets whether an archive for [Ethereum](Commitment::Ethereum) keeps rows of its tries at every block, as it does by default. Without,
+    /// a proof reads the whole state of its block.
+    ///
+    /// # Cost
+    /// About 40 bytes of disk for each account or slot that a block changes, less where blocks change the same parts of a trie.
+    pub fn keep_rows(mut self, keeps: bool) -> Self {
+        self.keeps_rows = keeps;
         self
     }
 
@@ -185,7 +197,8 @@ impl Options {
         }
         domains.extend(nodes(commitment, snapshots));
         let (id, reorg_window) = (ArchiveId::default(), self.reorg_window);
-        Ok(Config { id, domains, step_len: StepLen(len), reorg_window, snapshots, commitment })
+        let keeps_rows = self.keeps_rows && commitment == Commitment::Ethereum;
+        Ok(Config { id, domains, step_len: StepLen(len), reorg_window, snapshots, commitment, keeps_rows })
     }
 }
 
@@ -252,6 +265,8 @@ pub(crate) struct Config {
     pub(crate) reorg_window: u64,
     pub(crate) snapshots: Option<Snapshots>,
     pub(crate) commitment: Commitment,
+    /// Whether the nodes have rows of the tries of Ethereum.
+    pub(crate) keeps_rows: bool,
 }
 
 impl Config {
@@ -337,6 +352,7 @@ impl Config {
             () if self.reorg_window != wanted.reorg_window => "reorg_window",
             () if self.commitment != wanted.commitment => "commitment",
             () if self.snapshots != wanted.snapshots => "snapshot_period",
+            () if self.keeps_rows != wanted.keeps_rows => "keep_rows",
             () => return Ok(()),
         };
         Err(Error::Options { field, reason: "the archive that is there was created with another".to_owned() })

@@ -25,7 +25,9 @@ from the whole state. Short periods cost time and space at every block.
 
 --profile ethereum makes an archive of the state of an Ethereum chain: domains
 account, code and storage, and the state root of every block as its header has
-it. --commitment none makes one without roots and proofs, and without a tree
+it. Its tries are kept as rows, about 40 bytes for each change, so that a proof
+at any block takes milliseconds; with --rows off it reads the whole state of
+the block. --commitment none makes one without roots and proofs, and without a tree
 in memory.
 
 Examples:
@@ -71,6 +73,34 @@ pub(crate) struct Shape {
     /// Domains and commitment of a chain
     #[arg(long, value_enum, value_name = "CHAIN", conflicts_with = "commitment")]
     pub(crate) profile: Option<Profile>,
+    /// Whether a chain's tries are kept as rows, from which every block is proven [default: on]
+    #[arg(long, value_enum, value_name = "on|off", requires = "profile")]
+    pub(crate) rows: Option<Switch>,
+}
+
+/// Whether something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    /// It is
+    On,
+    /// It is not
+    Off,
+}
+
+impl Switch {
+    /// That of a condition.
+    pub(crate) fn of(is_on: bool) -> Self {
+        if is_on { Self::On } else { Self::Off }
+    }
+}
+
+impl std::fmt::Display for Switch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::On => "on",
+            Self::Off => "off",
+        })
+    }
 }
 
 /// The commitments that any domains can have.
@@ -175,6 +205,9 @@ impl Shape {
         if let Some(every) = self.snapshot_every {
             options = options.snapshot_period(every.0);
         }
+        if let Some(rows) = self.rows {
+            options = options.keep_rows(rows == Switch::On);
+        }
         options
     }
 }
@@ -190,7 +223,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if args.json {
         out.json(&json!({
             "dir": args.dir, "domains": listed, "blocks_per_step": step, "reorg_window": window,
-            "snapshot_every": every, "commitment": reader.commitment().name(),
+            "snapshot_every": every, "commitment": reader.commitment().name(), "rows": reader.keeps_rows(),
         }))?;
     } else {
         let domains = names(reader.domains());

@@ -390,3 +390,20 @@ fn demo_does_the_main_job() {
     let figures = icecore(&["demo", "--json"]).ok().json();
     assert_eq!(figures["ingest"]["blocks"], 4096);
 }
+
+#[test]
+fn rows_are_chosen_at_creation() {
+    let place = Place::new();
+    let (with, without) = (place.text("with.ice"), place.text("without.ice"));
+    let made = icecore(&["create", &with, "--profile", "ethereum", "--json"]).ok().json();
+    assert_eq!((&made["rows"], &made["commitment"]), (&json!(true), &json!("ethereum")));
+    let made = icecore(&["create", &without, "--profile", "ethereum", "--rows", "off", "--json"]).ok().json();
+    assert_eq!(made["rows"], json!(false));
+    icecore(&["create", &place.text("c.ice"), "-d", "a", "--rows", "off"]).fails(2, "--profile");
+    let feed = place.text("none.jsonl");
+    std::fs::write(&feed, "").unwrap();
+    let again = ["--format", "eth-changes", "--create", "--profile", "ethereum", "--rows", "on"];
+    icecore(&[&["ingest", &without, &feed][..], &again].concat())
+        .fails(2, "--rows on: the archive was created with off");
+    icecore(&[&["ingest", &with, &feed][..], &again].concat()).ok();
+}

@@ -13,6 +13,9 @@ use crate::manifest::{
 use crate::options::{ArchiveId, Config, Snapshots};
 use crate::steps::StepLen;
 
+/// With the number of a commitment: no rows are kept of its tries.
+const WITHOUT_ROWS: u8 = 0x80;
+
 /// A position in the body; every read is `None` past the end.
 pub(super) struct Fields<'a> {
     pub(super) bytes: &'a [u8],
@@ -62,7 +65,8 @@ pub(super) fn encode_config(out: &mut Vec<u8>, config: &Config, version: u32) {
         }
     }
     if version > VERSION_OF_PARTIAL {
-        out.push(config.commitment.code());
+        let has_no_rows = config.commitment == Commitment::Ethereum && !config.keeps_rows;
+        out.push(config.commitment.code() | if has_no_rows { WITHOUT_ROWS } else { 0 });
     }
 }
 
@@ -100,12 +104,17 @@ pub(super) fn decode_config(fields: &mut Fields<'_>, version: u32) -> Option<Con
         };
         domains.push(Domain { name, encoding, key_len, order });
     }
-    let commitment = match version {
-        ..=VERSION_OF_PARTIAL => Commitment::default(),
-        _ => Commitment::of_code(fields.byte()?)?,
+    let (commitment, has_no_rows) = match version {
+        ..=VERSION_OF_PARTIAL => (Commitment::default(), false),
+        _ => {
+            let code = fields.byte()?;
+            (Commitment::of_code(code & !WITHOUT_ROWS)?, code & WITHOUT_ROWS != 0)
+        }
     };
-    let config = Config { id, domains, step_len, reorg_window, snapshots, commitment };
-    let sound = config.domains[0] == Domain::roots()
+    let keeps_rows = commitment == Commitment::Ethereum && !has_no_rows;
+    let config = Config { id, domains, step_len, reorg_window, snapshots, commitment, keeps_rows };
+    let sound = !(has_no_rows && commitment != Commitment::Ethereum)
+        && config.domains[0] == Domain::roots()
         && config.is_of_commitment()
         && config.names_are_distinct()
         && config.declared().iter().all(|domain| Domain::check_name(&domain.name).is_ok());

@@ -11,16 +11,23 @@
 //! is no inner node any more, and a key that is gone, is deleted. The root row is written at every snapshot: block N has
 //! one when the newest version of that row at or below N is of N.
 //!
-//! Of an archive for Ethereum it has the roots of storage tries:
+//! Of an archive for Ethereum it has the roots of storage tries, and [rows](crate::merkle::row_depths) of all tries:
 //!
 //! ```text
-//! key                                    value                        version
-//! 0x00                                   0x00                         at every block
-//! 0x40, account (20 bytes of its path)   root of its storage          at a block that changes it
+//! key                                                   value                                       version
+//! 0x00                                                  deepest row of the accounts, 0: none        at every block
+//! depth, nibbles of a position                          what the trie of accounts has there         at a block that changes it
+//! 0x40, account (20 bytes of its path)                  root of its storage, and its deepest row    at a block that changes it
+//! 0x40 | depth, account, nibbles of a position          what its storage has there                  at a block that changes it
 //! ```
 //!
-//! An account without slots has none. Written by the [trees](crate::merkle::live_tree), kept in memory by
-//! [`node_table`](crate::memtable::node_table), read by [`rows`](crate::merkle::rows).
+//! Nibbles are two a byte, the last byte filled with a zero. What a trie has at a position is a
+//! [`NodeRef`](icecore_hot::ethereum::NodeRef) where there are two leaves below it; else it is deleted. Rows count from the block
+//! on at which the deepest row became what it is: there a row that the trie did not have before is written whole. The byte of the
+//! deepest row is left out of a storage that has none. An account without slots has no root.
+//!
+//! Written by the [trees](crate::merkle::live_tree), kept in memory by [`node_table`](crate::memtable::node_table), read by
+//! [`rows`](crate::merkle::rows) and [`trie_rows`](crate::merkle::trie_rows).
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 //! The tree of the commitment [`Ethereum`](crate::Commitment::Ethereum), beside the writer: the state trie, which gives each block its
-//! state root, and what it keeps among the [nodes](crate::memtable::node_key).
+//! state root, and what it keeps among the [nodes](crate::memtable::node_key): storage roots, and [rows](crate::merkle::row_depths)
+//! from which [proofs](crate::merkle::prove_account) are made.
 //!
 //! The trie is that of the state in segments, and the blocks in memory are applied one by one, as they once were: what they write
 //! among the nodes is in no log, it is made again. So while there is a tree the tables have the nodes of all their blocks, and while
@@ -7,7 +8,8 @@
 
 use icecore_hot::HashBackend;
 use icecore_hot::ethereum::{
-    Account, EMPTY_ROOT, KeyPath, Nibbles, StateBatch, StateLoader, StateTrie, TrieError, Undo, keccak256,
+    Account, EMPTY_ROOT, KeyPath, Nibbles, NodeRef, StateBatch, StateLoader, StateTrie, TrieError, TrieId,
+    Undo, keccak256,
 };
 use icecore_segments::step::BlockNumber;
 
@@ -16,11 +18,14 @@ use crate::domain::{ACCOUNT, DomainId, STORAGE};
 use crate::error::Error;
 use crate::memtable::node_key::{NodeKey, NodeValue, NodeVersion};
 use crate::merkle::live_tree::{self, Applied, LiveTree, UndoWindow};
+use crate::merkle::row_depths::{DepthChange, RowDepth, RowDepths};
+use crate::merkle::trie_rows::{StorageNode, accounts_depth};
 use crate::options::Config;
 use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
 use crate::read::scan::MergeScan;
 use crate::read::scan_range::Scan;
+use crate::stats::Tally;
 use crate::wal::ChangeRef;
 
 /// The first bytes of an account's path, which a stored slot begins with.
@@ -32,9 +37,16 @@ const PROGRESS_EVERY: u64 = 1 << 12;
 /// The trie of the state at the head, and what takes its newest blocks back.
 pub(crate) struct EthereumTree {
     trie: StateTrie,
+    depths: RowDepths,
     /// The changes of the newest block: its memory is used for the next.
     batch: StateBatch,
-    window: UndoWindow<Undo>,
+    window: UndoWindow<BlockUndo>,
+}
+
+/// What takes a block back.
+struct BlockUndo {
+    trie: Undo,
+    depths: Vec<DepthChange>,
 }
 
 impl EthereumTree {
@@ -45,15 +57,15 @@ impl EthereumTree {
         listener: &dyn ProgressListener,
     ) -> Result<Self, Error> {
         let base = version.emitted_head;
-        let trie = match base {
+        let (trie, depths) = match base {
             Some(base) => {
-                let trie = load_trie(version, base, listener)?;
+                let LoadedTrie { trie, large } = load_trie(version, base, listener)?;
                 version.check_root(base, trie.root())?;
-                trie
+                (trie, load_depths(version, config, base, &large)?)
             }
-            None => StateTrie::new(HashBackend::default()),
+            None => (StateTrie::new(HashBackend::default()), RowDepths::default()),
         };
-        let mut live = Self { trie, batch: StateBatch::new(), window: UndoWindow::new(base) };
+        let mut live = Self { trie, depths, batch: StateBatch::new(), window: UndoWindow::new(base) };
         live_tree::replay(&mut live, version, config, base, listener)?;
         Ok(live)
     }
@@ -155,38 +167,101 @@ impl LiveTree for EthereumTree {
         let no_state = |reason| Error::NoState { block: height, commitment: Commitment::Ethereum, reason };
         self.gather(changes).map_err(no_state)?;
         let applied = self.trie.apply(&self.batch).map_err(|error: TrieError| no_state(error.to_string()))?;
-        self.window.push(height, applied.undo);
-        let nodes = nodes(height, changes, &applied.storage_roots);
+        let storages = storages(changes, &applied.storage_roots);
+        let depths = if config.keeps_rows { self.follow_depths(&storages) } else { Vec::new() };
+        let mut nodes = self.top_nodes(height, &storages);
+        self.push_rows(height, &applied.undo, &depths, &mut nodes);
+        nodes.sort_unstable_by_key(|node| node.key);
+        self.window.push(height, BlockUndo { trie: applied.undo, depths });
         self.window.trim(config.reorg_window).for_each(drop);
         Ok(Applied { root: applied.root, nodes })
     }
 
     fn rewind(&mut self, to: BlockNumber) -> bool {
         let Some(blocks) = self.window.rewind(to) else { return false };
-        for undo in blocks {
-            self.trie.undo(undo);
+        for BlockUndo { trie, depths } in blocks {
+            self.trie.undo(trie);
+            depths.iter().rev().for_each(|(trie, before)| self.depths.set(trie, *before));
         }
         true
     }
 }
 
-/// What a block at `height` that was just applied writes among the nodes, ascending.
-fn nodes(height: BlockNumber, changes: &[ChangeRef<'_>], roots: &[(KeyPath, [u8; 32])]) -> Vec<NodeVersion> {
-    let node = |key, value| NodeVersion { key, block: height, value };
-    let mut nodes = vec![node(NodeKey::ROOT, NodeValue::Row([0][..].into()))];
+/// The accounts whose storage root a block changed, ascending by path, with the root; `None` where the account is gone.
+type Storages = Vec<(KeyPath, Option<[u8; 32]>)>;
+
+fn storages(changes: &[ChangeRef<'_>], roots: &[(KeyPath, [u8; 32])]) -> Storages {
     let deleted = changes
         .iter()
         .filter(|change| change.domain == DomainId::ACCOUNT.0 && change.value.is_none())
         .map(|change| (path_of(change.key), None));
-    let kept = roots.iter().map(|(path, root)| (*path, Some(*root)));
-    let mut storages: Vec<(KeyPath, Option<[u8; 32]>)> = deleted.chain(kept).collect();
+    let mut storages: Storages =
+        deleted.chain(roots.iter().map(|(path, root)| (*path, Some(*root)))).collect();
     storages.sort_unstable();
-    for (path, root) in storages {
-        let root = root.filter(|root| *root != EMPTY_ROOT);
-        let key = NodeKey::trie_row(Some(&prefix_of(&path)), 0, &path);
-        nodes.push(node(key, root.map_or(NodeValue::Deleted, NodeValue::Inner)));
+    storages
+}
+
+impl EthereumTree {
+    /// Gives the tries that a block changed the rows that their present sizes ask for.
+    fn follow_depths(&mut self, storages: &Storages) -> Vec<DepthChange> {
+        let storages = storages.iter().map(|(account, _)| TrieId::Storage(*account));
+        let tries = std::iter::once(TrieId::Accounts).chain(storages);
+        tries.filter_map(|trie| self.depths.follow(&trie, self.trie.trie_len(&trie))).collect()
     }
-    nodes
+
+    /// What a block at `height` that was just applied writes of the tops of tries.
+    fn top_nodes(&self, height: BlockNumber, storages: &Storages) -> Vec<NodeVersion> {
+        let node = |key, value| NodeVersion { key, block: height, value };
+        let accounts = [self.depths.of(&TrieId::Accounts).encode()];
+        let mut nodes = vec![node(NodeKey::ROOT, NodeValue::Row(accounts[..].into()))];
+        for (path, root) in storages {
+            let depth = self.depths.of(&TrieId::Storage(*path));
+            let root = root.filter(|root| *root != EMPTY_ROOT);
+            let value = root.map_or(NodeValue::Deleted, |root| StorageNode { root, depth }.encode());
+            nodes.push(node(NodeKey::trie_row(Some(&prefix_of(path)), 0, path), value));
+        }
+        nodes
+    }
+
+    /// Adds what it writes of rows: each position below which it changed something, and all of a row that its trie did not have before.
+    fn push_rows(
+        &self,
+        height: BlockNumber,
+        undo: &Undo,
+        changed: &[DepthChange],
+        nodes: &mut Vec<NodeVersion>,
+    ) {
+        let before = |trie: &TrieId| changed.iter().find(|(of, _)| of == trie).map(|(_, before)| *before);
+        let had_row = |before: RowDepth, depth: usize| before.rows().any(|row| row == depth);
+        let mut push = |trie: &TrieId, position: &Nibbles, node: Option<NodeRef>| {
+            let account = match trie {
+                TrieId::Accounts => None,
+                TrieId::Storage(account) => account.first_chunk(),
+            };
+            let key = NodeKey::trie_row(account, position.len(), &position.paths().0);
+            nodes.push(NodeVersion { key, block: height, value: node.map_or(NodeValue::Deleted, row_value) });
+        };
+        let kept = |trie: &TrieId| {
+            let (now, before) = (self.depths.of(trie), before(trie));
+            now.rows().filter(move |row| before.is_none_or(|before| had_row(before, *row)))
+        };
+        self.trie.changed_nodes(undo, kept, &mut push);
+        for (trie, before) in changed {
+            for depth in self.depths.of(trie).rows().filter(|row| !had_row(*before, *row)) {
+                for position in Nibbles::EMPTY.extended_to(depth) {
+                    push(trie, &position, self.trie.node_at(trie, &position));
+                }
+            }
+        }
+    }
+}
+
+/// What a row has at a position.
+fn row_value(node: NodeRef) -> NodeValue {
+    match <[u8; 32]>::try_from(node.reference.bytes()) {
+        Ok(hash) if node.skipped.is_empty() => NodeValue::Inner(hash),
+        _ => NodeValue::Row(node.encode().into()),
+    }
 }
 
 /// A part of a path, to show it.
@@ -205,6 +280,33 @@ fn prefix_of(path: &KeyPath) -> AccountPrefix {
     *path.first_chunk().expect("a path is longer")
 }
 
+/// The depths of the rows that the tries have at `at`; `large` are the accounts whose storages may have some.
+fn load_depths(
+    version: &ReadState,
+    config: &Config,
+    at: BlockNumber,
+    large: &[KeyPath],
+) -> Result<RowDepths, Error> {
+    let (mut depths, tally) = (RowDepths::default(), Tally::default());
+    let Some(nodes) = config.nodes().filter(|_| config.keeps_rows) else { return Ok(depths) };
+    if let Some((_, depth)) = accounts_depth(version, nodes, at, &tally)? {
+        depths.set(&TrieId::Accounts, depth);
+    }
+    for account in large {
+        if let Some(storage) = StorageNode::of(version, nodes, account, at, &tally)? {
+            depths.set(&TrieId::Storage(*account), storage.depth);
+        }
+    }
+    Ok(depths)
+}
+
+/// A trie that was read.
+pub(crate) struct LoadedTrie {
+    pub(crate) trie: StateTrie,
+    /// The accounts with so many slots that their storages may have rows.
+    large: Vec<KeyPath>,
+}
+
 /// The trie of the state at `at`, its root not compared yet.
 ///
 /// # Cost
@@ -213,12 +315,13 @@ pub(crate) fn load_trie(
     version: &ReadState,
     at: BlockNumber,
     listener: &dyn ProgressListener,
-) -> Result<StateTrie, Error> {
+) -> Result<LoadedTrie, Error> {
     listener.begin(&format!("build the trie of block {at}"), None);
     let damaged = |domain| Error::RecordDamaged { domain, block: at };
     let mut loader = StateLoader::new(HashBackend::default());
     let mut slots = MergeScan::new(version, DomainId::STORAGE, &Scan::all(), at)?;
     let mut slot = slots.next().transpose()?;
+    let mut large = Vec::new();
     let mut loaded = 0;
     let mut advance = || {
         loaded += 1;
@@ -232,6 +335,7 @@ pub(crate) fn load_trie(
         let of_account = decode_account(&record, at)?;
         loader.push_account_without_root(&path, &of_account).map_err(|_| damaged(ACCOUNT))?;
         advance();
+        let mut len = 0;
         while let Some((key, value)) = slot.take_if(|(key, _)| key[..ACCOUNT_LEN] <= path[..ACCOUNT_LEN]) {
             if !key.starts_with(&path[..ACCOUNT_LEN]) {
                 return Err(damaged(STORAGE));
@@ -240,6 +344,10 @@ pub(crate) fn load_trie(
             pushed.map_err(|_| damaged(STORAGE))?;
             slot = slots.next().transpose()?;
             advance();
+            len += 1;
+        }
+        if len >= RowDepth::LEAVES_MIN {
+            large.push(path);
         }
     }
     if slot.is_some() {
@@ -247,7 +355,7 @@ pub(crate) fn load_trie(
     }
     let trie = loader.finish().map_err(|_| damaged(STORAGE))?;
     listener.end();
-    Ok(trie)
+    Ok(LoadedTrie { trie, large })
 }
 
 /// Reads a record of an account, of the state at `at`.

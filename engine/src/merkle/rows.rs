@@ -9,7 +9,6 @@
 //! the caller asks for it.
 
 use icecore_hot::{Entry, KeyHash, PartialTree, value_hash};
-use icecore_segments::span::PageSpan;
 use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
@@ -17,16 +16,13 @@ use crate::error::Error;
 use crate::memtable::node_key::{NodeKey, ROW_SPACING, decode_preimage, hash_of_leaf, place_of_row};
 use crate::merkle::leaves::{Asked, Leaves, Paths, ProofCost, ProofSource};
 use crate::merkle::parallel::in_runs;
+use crate::merkle::prefetch;
 use crate::merkle::span::Span;
 use crate::options::Config;
 use crate::read::read_state::ReadState;
 use crate::read::scan::MergeScan;
 use crate::read::scan_range::Scan;
-use crate::segment::live::{LiveSegment, OpenFile};
 use crate::stats::Counters;
-
-/// Pages that are asked for ahead of a read; a longer one asks for the rest as it goes.
-const FETCH_PAGES_MAX: u64 = 1 << 14;
 
 /// Runs of work for each worker: more than one, so that an uneven split does not leave one waiting.
 const RUNS_PER_WORKER: usize = 4;
@@ -253,7 +249,7 @@ impl<'v> Rows<'v> {
         decode: impl Fn(&[u8], &[u8]) -> Option<T> + Sync,
     ) -> Result<Vec<T>, Error> {
         let found = in_runs(self.workers, scans, |scans| {
-            self.plan(scans)?;
+            prefetch::request(self.version, self.nodes, scans, self.at)?;
             let mut found = Vec::new();
             for scan in scans {
                 for entry in MergeScan::new(self.version, self.nodes, scan, self.at)? {
@@ -267,38 +263,6 @@ impl<'v> Rows<'v> {
         cost.entries += found.len() as u64;
         Ok(found)
     }
-
-    /// Asks for the pages of all ranges before the first is waited for.
-    fn plan(&self, scans: &[Scan]) -> Result<(), Error> {
-        let all = || self.version.domain(self.nodes).iter().filter(|segment| segment.blocks.0 <= self.at);
-        for segment in all() {
-            for (first, last) in scans.iter().filter_map(Scan::ends) {
-                fetch_index(segment, first);
-                fetch_index(segment, last);
-            }
-        }
-        for segment in all() {
-            for (first, last) in scans.iter().filter_map(Scan::ends) {
-                fetch_pages(segment, first, last)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn fetch_index(segment: &LiveSegment, key: &[u8]) {
-    let Ok(index) = segment.bt.get().map(OpenFile::view) else { return };
-    index.data().will_need(index.leaf_range(index.leaf(key, BlockNumber::MAX)));
-}
-
-/// Asks for the pages between two keys.
-fn fetch_pages(segment: &LiveSegment, first: &[u8], last: &[u8]) -> Result<(), Error> {
-    let from = segment.locate(first, BlockNumber::MAX)?.first;
-    let to = segment.locate(last, 0)?.last;
-    let last = to.min(from + FETCH_PAGES_MAX);
-    let kv = segment.kv.get()?.view();
-    kv.data().will_need(kv.file_range(PageSpan { last, ..PageSpan::page(from) }));
-    Ok(())
 }
 
 fn has_target(span: &Span, targets: &[KeyHash]) -> bool {

@@ -26,6 +26,6 @@ pub(crate) fn state_root(
         Commitment::Icecore => {
             Some(build_tree(version, config, at, None, Options::default(), listener)?.tree.root())
         }
-        Commitment::Ethereum => Some(load_trie(version, at, listener)?.root()),
+        Commitment::Ethereum => Some(load_trie(version, at, listener)?.trie.root()),
     })
 }

@@ -61,6 +61,15 @@ impl Nibbles {
         Some(all)
     }
 
+    /// Nibbles two a byte, the last byte filled with a zero; `None` where there is another number of bytes than `len` nibbles take, or
+    /// something else than a zero after the last.
+    pub(crate) fn from_packed(bytes: &[u8], len: usize) -> Option<Self> {
+        let mut packed = [0; 32];
+        packed.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        let read = Self::prefix(&packed, len.min(PATH_LEN));
+        (read.len() == len && read.packed() == bytes).then_some(read)
+    }
+
     /// The number of nibbles.
     pub fn len(&self) -> usize {
         usize::from(self.len)
@@ -102,6 +111,31 @@ impl Nibbles {
             more.iter().for_each(|nibble| all.push(usize::from(nibble)));
             all
         })
+    }
+
+    /// All runs of `len` nibbles that start with these, ascending; none where `len` is less than there are.
+    ///
+    /// # Panics
+    /// When `len` is over 64 or the runs are more than 2^60.
+    pub fn extended_to(&self, len: usize) -> impl Iterator<Item = Self> + '_ {
+        let more = len.checked_sub(self.len());
+        assert!(len <= PATH_LEN && more.is_none_or(|more| more <= 15), "too many nibbles: {len}");
+        (0..more.map_or(0, |more| 1_u64 << (4 * more))).map(move |number| {
+            let mut run = *self;
+            (self.len()..len)
+                .rev()
+                .for_each(|at| run.push((number >> (4 * (at - self.len())) & 15) as usize));
+            run
+        })
+    }
+
+    /// The first and the last whole path that start with these.
+    pub fn paths(&self) -> (KeyPath, KeyPath) {
+        let mut last = self.packed;
+        for at in self.len()..PATH_LEN {
+            last[at / 2] |= 0x0F << (4 - 4 * (at % 2));
+        }
+        (self.packed, last)
     }
 
     /// The path of zeros that starts with these.
@@ -151,6 +185,17 @@ mod tests {
         other[1] ^= 0x11;
         assert_eq!((common_nibbles(&path, &other), common_nibbles(&path, &path)), (3, 64));
         assert_eq!(Nibbles::from_nibbles(&[1, 0, 15]).map(|n| n.to_string()), Some("10f".to_owned()));
+        let runs: Vec<_> = head.extended_to(5).collect();
+        assert_eq!((runs.len(), runs[0].len(), runs.is_sorted_by_key(|run| *run.padded())), (256, 5, true));
+        assert!(
+            runs.iter().all(|run| run.padded()[..2] == head.padded()[..2]
+                || run.padded()[1] >> 4 == head.padded()[1] >> 4)
+        );
+        assert_eq!((head.extended_to(3).collect::<Vec<_>>(), head.extended_to(2).count()), (vec![head], 0));
+        let (first, last) = head.paths();
+        assert!(head.is_prefix_of(&first) && head.is_prefix_of(&last));
+        assert_eq!((first[1] & 0x0F, first[2], last[1] & 0x0F, last[2]), (0, 0, 0x0F, 0xFF));
+        assert_eq!(whole.paths(), (path, path));
         assert_eq!((Nibbles::from_nibbles(&[16]), Nibbles::from_nibbles(&[0; 65])), (None, None));
     }
 }

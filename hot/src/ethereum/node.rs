@@ -13,6 +13,9 @@ use crate::ethereum::rlp::{self, EMPTY_STRING, Item};
 use crate::hash::Hash;
 use crate::hash::keccak::keccak256;
 
+/// In the first byte of a kept [`NodeRef`]: the node is inlined.
+const INLINED: u8 = 0x80;
+
 /// Encodings shorter than this stand in their parent as they are.
 pub(crate) const INLINE_BELOW: usize = 32;
 
@@ -83,6 +86,40 @@ pub struct NodeRef {
     pub skipped: Nibbles,
     /// The reference of the branch itself.
     pub reference: Reference,
+}
+
+impl NodeRef {
+    /// As it is kept in files: the 32 bytes of a hash where nothing is skipped, else
+    ///
+    /// ```text
+    /// 1 byte      number of skipped nibbles, and 0x80 where the node is inlined
+    /// n / 2       the skipped nibbles, two a byte, the last byte filled with a zero
+    /// 32 bytes    the hash, or the inlined node and zeros
+    /// ```
+    pub fn encode(&self) -> Vec<u8> {
+        let (bytes, is_inline) = self.reference.parts();
+        let mut out = Vec::with_capacity(33 + self.skipped.packed().len());
+        if is_inline || !self.skipped.is_empty() {
+            out.push(self.skipped.len() as u8 | if is_inline { INLINED } else { 0 });
+            out.extend_from_slice(self.skipped.packed());
+        }
+        out.extend_from_slice(bytes);
+        out
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote; `None` for other bytes.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (head, hash) = bytes.split_last_chunk::<32>()?;
+        let Some((flags, packed)) = head.split_first() else {
+            return Some(Self { skipped: Nibbles::EMPTY, reference: Reference::hash(*hash) });
+        };
+        let (len, is_inline) = (usize::from(flags & !INLINED), flags & INLINED != 0);
+        let skipped = Nibbles::from_packed(packed, len)?;
+        let reference =
+            if is_inline { Reference::inline(&hash[..inline_len(hash)])? } else { Reference::hash(*hash) };
+        let read = Self { skipped, reference };
+        (read.encode() == bytes).then_some(read)
+    }
 }
 
 /// How long an inlined node is: its first byte says so.
@@ -272,6 +309,31 @@ mod tests {
                 (_, child) => assert!(matches!(child, Child::None), "{i}"),
             }
         }
+    }
+
+    #[test]
+    fn references_are_read_back_and_other_bytes_are_none() {
+        let path: KeyPath = std::array::from_fn(|i| (i as u8).wrapping_mul(0x3B));
+        let inlined = Reference::inline(&[0xC3, 0x82, 0x01, 0x02]).unwrap();
+        for reference in [Reference::hash(path), inlined] {
+            for len in 0..=PATH_LEN {
+                let node = NodeRef { skipped: Nibbles::prefix(&path, len), reference };
+                let bytes = node.encode();
+                assert_eq!(NodeRef::decode(&bytes), Some(node));
+                for at in 0..bytes.len() {
+                    let cut = NodeRef::decode(&bytes[..at]);
+                    assert!(cut.is_none_or(|node| node.encode() == bytes[..at]), "{len}, {at}");
+                    let mut other = bytes.clone();
+                    other[at] ^= 0x55;
+                    assert_ne!(NodeRef::decode(&other), Some(node), "{len}, {at}");
+                }
+            }
+        }
+        let plain = NodeRef { skipped: Nibbles::EMPTY, reference: Reference::hash(path) };
+        assert_eq!(plain.encode(), path);
+        let with = |head: &[u8]| NodeRef::decode(&[head, &path[..]].concat());
+        assert_eq!((with(&[0]), with(&[65]), with(&[1, 0x11]), with(&[2])), (None, None, None, None));
+        assert!(with(&[1, 0x10]).is_some());
     }
 
     #[test]

@@ -1,6 +1,4 @@
-//! For rows of nodes: what stands now at each position of a depth that some blocks changed.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! For rows of nodes: what stands now at each position of a depth that a block changed.
 
 use crate::ethereum::arena::Arena;
 use crate::ethereum::dirty::put_node;
@@ -19,12 +17,12 @@ pub enum TrieId {
     Storage(KeyPath),
 }
 
-/// The parts of one trie that some blocks changed.
-#[derive(Default)]
+/// The parts of one trie that a block changed.
 struct Touched<'u> {
-    paths: BTreeSet<&'u KeyPath>,
-    /// The tops of storages that were wiped: they had positions that the present one may lack.
-    wiped: Vec<Ptr>,
+    /// Ascending.
+    paths: Vec<&'u KeyPath>,
+    /// The top of the storage that was wiped: it had positions that the present one may lack.
+    wiped: Option<Ptr>,
 }
 
 impl StateTrie {
@@ -36,8 +34,8 @@ impl StateTrie {
         }
     }
 
-    /// Tells what stands now at each position that the blocks of `undos` changed: the tries ascending, of each the depths
-    /// that `depths` gives for it, of each depth the positions ascending. A position has as many nibbles as its depth is;
+    /// Tells what stands now at each position that the last block, that of `undo`, changed: the tries ascending, of each the
+    /// depths that `depths` gives for it, of each depth the positions ascending. A position has as many nibbles as its depth is;
     /// with it goes the branch at or below it that all its leaves are under, or nothing where there is a leaf or none.
     ///
     /// # Cost
@@ -46,32 +44,28 @@ impl StateTrie {
     ///
     /// # Panics
     /// When a depth is over 64.
-    pub fn changed_nodes<'u, D: IntoIterator<Item = usize>>(
+    pub fn changed_nodes<D: IntoIterator<Item = usize>>(
         &self,
-        undos: impl IntoIterator<Item = &'u Undo>,
+        undo: &Undo,
         mut depths: impl FnMut(&TrieId) -> D,
         mut visit: impl FnMut(&TrieId, &Nibbles, Option<NodeRef>),
     ) {
-        let mut tries: BTreeMap<TrieId, Touched<'u>> = BTreeMap::new();
-        for account in undos.into_iter().flat_map(|undo| &undo.accounts) {
-            tries.entry(TrieId::Accounts).or_default().paths.insert(&account.path);
-            if account.wiped.is_some() || !account.slots.is_empty() {
-                let touched = tries.entry(TrieId::Storage(account.path)).or_default();
-                touched.paths.extend(account.slots.iter().map(|(slot, _)| slot));
-                touched.wiped.extend(account.wiped.iter().map(|wiped| wiped.storage().node));
-            }
-        }
-        for (trie, touched) in &tries {
-            let top = match trie {
-                TrieId::Accounts => self.top(),
-                TrieId::Storage(account) => {
-                    self.account_leaf(account).map_or(Ptr::NONE, |leaf| leaf.storage.node)
-                }
-            };
-            for depth in depths(trie) {
+        let paths = undo.accounts.iter().map(|account| &account.path).collect();
+        let mut tell = |trie: TrieId, touched: Touched<'_>| {
+            let mut top = None;
+            for depth in depths(&trie) {
+                let top = *top.get_or_insert_with(|| self.top_of(&trie));
                 for position in touched.positions(self.arena(), depth) {
-                    visit(trie, &position, node_at(self.arena(), top, &position));
+                    visit(&trie, &position, node_at(self.arena(), top, &position));
                 }
+            }
+        };
+        tell(TrieId::Accounts, Touched { paths, wiped: None });
+        for account in &undo.accounts {
+            let wiped = account.wiped.as_ref().map(|wiped| wiped.storage().node);
+            if wiped.is_some() || !account.slots.is_empty() {
+                let paths = account.slots.iter().map(|(slot, _)| slot).collect();
+                tell(TrieId::Storage(account.path), Touched { paths, wiped });
             }
         }
     }
@@ -79,20 +73,30 @@ impl StateTrie {
     /// The branch at or below a position that all leaves under the position are under; nothing where there is a leaf or
     /// none.
     pub fn node_at(&self, trie: &TrieId, position: &Nibbles) -> Option<NodeRef> {
-        let top = match trie {
+        node_at(self.arena(), self.top_of(trie), position)
+    }
+
+    fn top_of(&self, trie: &TrieId) -> Ptr {
+        match trie {
             TrieId::Accounts => self.top(),
-            TrieId::Storage(account) => self.account_leaf(account)?.storage.node,
-        };
-        node_at(self.arena(), top, position)
+            TrieId::Storage(account) => {
+                self.account_leaf(account).map_or(Ptr::NONE, |leaf| leaf.storage.node)
+            }
+        }
     }
 }
 
 impl Touched<'_> {
     /// The positions of a depth that changed, ascending.
     fn positions(&self, arena: &Arena, depth: usize) -> Vec<Nibbles> {
-        let mut positions: Vec<Nibbles> =
-            self.paths.iter().map(|path| Nibbles::prefix(path, depth)).collect();
-        let mut open: Vec<(Ptr, usize)> = self.wiped.iter().map(|top| (*top, 0)).collect();
+        let mut positions: Vec<Nibbles> = Vec::with_capacity(self.paths.len());
+        for path in &self.paths {
+            if !positions.last().is_some_and(|last| last.is_prefix_of(path)) {
+                positions.push(Nibbles::prefix(path, depth));
+            }
+        }
+        let Some(wiped) = self.wiped else { return positions };
+        let mut open: Vec<(Ptr, usize)> = vec![(wiped, 0)];
         while let Some((node, at)) = open.pop() {
             if node == Ptr::NONE {
                 continue;
@@ -114,21 +118,31 @@ impl Touched<'_> {
 }
 
 fn node_at(arena: &Arena, mut node: Ptr, position: &Nibbles) -> Option<NodeRef> {
-    let mut depth = 0;
+    let (mut depth, mut parent) = (0, None);
     while node.kind() == Kind::Branch {
         let end = depth + usize::from(arena.branch(node).head.skip);
-        if end >= position.len() {
-            let path = arena.path_below(node);
-            let skipped = end - position.len();
-            return (common_nibbles(path, position.padded()) >= position.len()).then(|| {
-                let skipped = Nibbles::part(path, position.len(), skipped);
+        if end < position.len() {
+            let nibble = nibble(position.padded(), end);
+            parent = Some((node, nibble));
+            node = arena.child(node, nibble);
+            depth = end + 1;
+            continue;
+        }
+        let path = arena.path_below(node);
+        if common_nibbles(path, position.padded()) < position.len() {
+            return None;
+        }
+        let skipped = Nibbles::part(path, position.len(), end - position.len());
+        // Above nothing that is skipped the parent names the branch itself.
+        let reference = match parent.filter(|_| end == depth) {
+            Some((parent, nibble)) => arena.reference(parent, nibble),
+            None => {
                 let mut encoding = Vec::new();
                 put_node(arena, node, depth, &mut Vec::new(), &mut encoding);
-                NodeRef { skipped, reference: Reference::of(&encoding) }
-            });
-        }
-        node = arena.child(node, nibble(position.padded(), end));
-        depth = end + 1;
+                Reference::of(&encoding)
+            }
+        };
+        return Some(NodeRef { skipped, reference });
     }
     None
 }

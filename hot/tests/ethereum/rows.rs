@@ -20,10 +20,10 @@ fn key(position: &Nibbles) -> Vec<u8> {
     position.iter().collect()
 }
 
-fn follow(rows: &mut Rows, trie: &StateTrie, undos: &[Undo], depths: &[usize]) {
+fn follow(rows: &mut Rows, trie: &StateTrie, undo: &Undo, depths: &[usize]) {
     let mut visited: Vec<(TrieId, usize, Vec<u8>)> = Vec::new();
     trie.changed_nodes(
-        undos,
+        undo,
         |_| depths.iter().copied(),
         |id, position, node| {
             let place = (*id, position.len(), key(position));
@@ -85,19 +85,15 @@ proptest! {
     #[test]
     fn rows_and_leaves_prove_what_the_trie_proves(
         blocks in prop::collection::vec(ops(), 1..8),
-        together in 1..4usize,
         depths in 0..DEPTHS.len(),
         number in 0..60u8,
     ) {
         let (mut trie, mut rows, mut model) = (StateTrie::new(HashBackend::Auto), Rows::new(), Model::default());
-        for blocks in blocks.chunks(together) {
-            let mut undos = Vec::new();
-            for ops in blocks {
-                let (batch, after) = block(&model, ops);
-                undos.push(trie.apply(&batch).unwrap().undo);
-                model = after;
-            }
-            follow(&mut rows, &trie, &undos, DEPTHS[depths]);
+        for ops in &blocks {
+            let (batch, after) = block(&model, ops);
+            let undo = trie.apply(&batch).unwrap().undo;
+            model = after;
+            follow(&mut rows, &trie, &undo, DEPTHS[depths]);
             check(&rows, &trie, &model, DEPTHS[depths], number);
         }
     }

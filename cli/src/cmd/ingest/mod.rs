@@ -18,7 +18,7 @@ use indicatif::ProgressBar;
 
 use self::form::Form;
 use self::tally::{Tally, summarise, tell_empty, tell_unknown};
-use super::create::{Declared, Every, Shape, names};
+use super::create::{Declared, Every, Shape, Switch, names};
 use super::tell_repairs;
 use crate::encoding::{Encoding, Face, brief};
 use crate::exit::{Failure, Outcome};
@@ -258,7 +258,7 @@ fn check(args: &Args) -> Result<(), Failure> {
     }
     if !args.create && args.shape.is_given() {
         return Err(Failure::usage(
-            "--blocks-per-step, --reorg-window, --snapshot-every, --commitment and --profile need --create",
+            "--blocks-per-step, --reorg-window, --snapshot-every, --commitment, --profile and --rows need --create",
         ));
     }
     Ok(())
@@ -341,6 +341,11 @@ fn check_shape(archive: &Archive, args: &Args) -> Result<(), Failure> {
     if args.shape.is_committed() && args.shape.commitment() != reader.commitment() {
         let asked = args.shape.commitment().to_string();
         return differs("the commitment", asked, reader.commitment().to_string());
+    }
+    let rows = Switch::of(reader.keeps_rows());
+    match args.shape.rows {
+        Some(asked) if asked != rows => return differs("--rows", asked.to_string(), rows.to_string()),
+        _ => {}
     }
     let there = reader.domains();
     let fits = |asked: &Declared, there: &Domain| {

@@ -1,0 +1,153 @@
+//! Archives for Ethereum prove every block from rows: the same proofs as without rows, while tries grow, shrink, go and come back.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use std::path::Path;
+
+use icecore::ethereum::{AccountProof, Address, BlockState, Word, word};
+use icecore::{Archive, Commitment, MergeOptions, OpenOptions, Options, Reader, Root, VerifyMode, verify};
+
+const LAST: u64 = 20;
+/// More than a trie has before it gets a row.
+const MANY: u64 = 9_000;
+/// The account with so many slots.
+const LARGE: Address = [0xAA; 20];
+
+fn options(keeps_rows: bool) -> Options {
+    let options = Options::new().commitment(Commitment::Ethereum).blocks_per_step(4).reorg_window(3);
+    options.keep_rows(keeps_rows)
+}
+
+fn address(number: u64) -> Address {
+    let mut address = [0; 20];
+    address[12..].copy_from_slice(&number.to_be_bytes());
+    address
+}
+
+fn set_nonce(state: &mut BlockState, number: u64, nonce: u64) {
+    state.account(address(number)).nonce = Some(Some(nonce));
+}
+
+fn delete(state: &mut BlockState, address: Address) {
+    let account = state.account(address);
+    (account.balance, account.nonce) = (Some(None), Some(None));
+}
+
+fn set_slots(state: &mut BlockState, slots: std::ops::Range<u64>, value: u64) {
+    let account = state.account(LARGE);
+    account.nonce = Some(Some(1));
+    account.slots.extend(slots.map(|slot| (word(slot), word(value))));
+}
+
+fn changes(height: u64) -> BlockState {
+    let mut state = BlockState::new();
+    match height {
+        1 => (0..MANY).for_each(|number| set_nonce(&mut state, number, 1)),
+        3 => set_slots(&mut state, 0..MANY, 3),
+        // A few of a storage with rows, some of them gone.
+        6 => (set_slots(&mut state, 10..20, 6), set_slots(&mut state, 30..35, 0)).0,
+        10 => set_slots(&mut state, 1_000..MANY, 0),
+        12 => delete(&mut state, LARGE),
+        13 => set_slots(&mut state, 0..3, 13),
+        14 => (1_500..MANY).for_each(|number| delete(&mut state, address(number))),
+        16 => (1_500..MANY).for_each(|number| set_nonce(&mut state, number, 16)),
+        17 => set_slots(&mut state, 0..MANY, 17),
+        // Wiped with rows, and with as many slots again.
+        18 => {
+            state.account(LARGE).wipes_storage = true;
+            set_slots(&mut state, 20_000..20_000 + MANY, 18);
+        }
+        _ => {}
+    }
+    (height * 20..height * 20 + 10).for_each(|number| set_nonce(&mut state, number, height));
+    state
+}
+
+fn commit(archive: &Archive, height: u64) -> Root {
+    let before = archive.reader().latest().ok();
+    let mut block = archive.begin(height).unwrap();
+    changes(height).write(before.as_ref(), &mut block).unwrap();
+    block.commit().unwrap()
+}
+
+fn build(path: &Path, keeps_rows: bool) -> Vec<Root> {
+    let archive = Archive::create(path, options(keeps_rows)).unwrap();
+    let roots = (1..=LAST).map(|height| commit(&archive, height)).collect();
+    archive.close().unwrap();
+    roots
+}
+
+fn prove(reader: &Reader, height: u64) -> Vec<AccountProof> {
+    let slots: Vec<Word> = [0, 1, 12, 31, 999, 1_000, 5_000, 20_001, 99_999].map(word).into();
+    let few = [word(1)];
+    let mut asked: Vec<(Address, &[Word])> = vec![(LARGE, &slots), (address(MANY + 1), &few)];
+    asked.extend([0, height * 20, 1_499, 1_500, 8_000].map(|number| (address(number), &few[..])));
+    asked.push((LARGE, &few));
+    let view = reader.at(height).unwrap();
+    let (root, proofs) = (view.root().unwrap(), view.prove_accounts(&asked).unwrap());
+    for ((address, slots), proof) in asked.iter().zip(&proofs) {
+        assert_eq!(proof.verify(&root, address).unwrap().len(), slots.len());
+    }
+    assert_eq!(view.prove_account(&LARGE, &slots).unwrap(), proofs[0], "alone as together");
+    proofs
+}
+
+/// How many keys were looked up for the proofs of a block.
+fn lookups(reader: &Reader, height: u64) -> u64 {
+    let before = reader.stats().reads.lookups;
+    prove(reader, height);
+    reader.stats().reads.lookups - before
+}
+
+#[test]
+fn proofs_from_rows_are_those_of_the_whole_trie() {
+    let dir = tempfile::tempdir().unwrap();
+    let (with, without) = (dir.path().join("with.ice"), dir.path().join("without.ice"));
+    let roots = build(&with, true);
+    assert_eq!(build(&without, false), roots);
+    let oracle = Reader::open(&without).unwrap();
+    let expected: Vec<Vec<AccountProof>> = (1..=LAST).map(|height| prove(&oracle, height)).collect();
+    assert_eq!(lookups(&oracle, 5), 0, "no rows");
+    let check = |reader: &Reader| {
+        for height in 1..=LAST {
+            assert!(prove(reader, height) == expected[height as usize - 1], "block {height}");
+        }
+    };
+    // Beside a writer in another process: the newest blocks are in the log, and their tries are rebuilt.
+    let reader = Reader::open(&with).unwrap();
+    check(&reader);
+    assert!(lookups(&reader, 5) > 32 && lookups(&reader, LAST) < 8);
+    // Beside a writer of this process, which has the nodes of all blocks.
+    let archive = Archive::open(&with, OpenOptions::new()).unwrap();
+    assert_eq!(commit(&archive, LAST + 1), {
+        let other = Archive::open(&without, OpenOptions::new()).unwrap();
+        commit(&other, LAST + 1)
+    });
+    check(archive.reader());
+    assert!(lookups(archive.reader(), LAST) > 32);
+    assert!(lookups(archive.reader(), 15) < 32, "neither trie has rows");
+    archive.emit().unwrap();
+    check(archive.reader());
+    archive.merge(&MergeOptions::new(), &()).unwrap();
+    check(archive.reader());
+    // Back over all that changed the depths of rows, and forth again.
+    for to in [17, 15, 11, 5, 2] {
+        archive.unwind(to, &()).unwrap();
+        for height in to + 1..=LAST {
+            assert_eq!(commit(&archive, height), roots[height as usize - 1], "after unwinding to {to}");
+        }
+        check(archive.reader());
+    }
+    archive.close().unwrap();
+    assert!(verify(&with, VerifyMode::Full, &()).unwrap().problems.is_empty());
+}
+
+#[test]
+fn rows_are_chosen_when_an_archive_is_created() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.ice");
+    drop(Archive::create(&path, options(false)).unwrap());
+    let refused = Archive::open_or_create(&path, options(true), OpenOptions::new());
+    assert!(matches!(refused, Err(icecore::Error::Options { field: "keep_rows", .. })));
+    drop(Archive::open_or_create(&path, options(false), OpenOptions::new()).unwrap());
+}
