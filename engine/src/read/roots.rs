@@ -68,19 +68,20 @@ impl ReadState {
 
     /// The block below which versions may go when nobody asks for states below `floor`; `None` when all must stay.
     ///
-    /// With snapshots the tree is built from the newest state in segments, and what changed there since the last snapshot
-    /// must be known. Unwinding to `floor` can take the whole step of `floor` out of segments, so both are those before it.
+    /// Where nodes are kept the tree is built from the newest state in segments, whose root must be known and with snapshots what
+    /// changed since the last of them. Unwinding to `floor` can take the whole step of `floor` out of segments, so that state is the
+    /// one before it.
     pub(crate) fn floor_kept(
         &self,
         config: &Config,
         floor: BlockNumber,
     ) -> Result<Option<BlockNumber>, Error> {
-        if config.snapshots.is_none() {
+        if !config.keeps_nodes() {
             return Ok(Some(floor));
         }
         let step = config.step_len.first_block(config.step_len.step_of(floor));
         let (Some(before), Some(emitted)) = (step.checked_sub(1), self.emitted_head) else { return Ok(None) };
         let Some((base, _)) = self.newest_block(before.min(emitted))? else { return Ok(None) };
-        self.last_snapshot(config, base)
+        if config.snapshots.is_none() { Ok(Some(base)) } else { self.last_snapshot(config, base) }
     }
 }
