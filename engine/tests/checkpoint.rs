@@ -14,9 +14,10 @@ use icecore::storage::Storage;
 use icecore::storage::os::OsStorage;
 use icecore::testing::SimStorage;
 use icecore::{
-    Archive, Durability, Error, Maintenance, MergeOptions, OpenOptions, Reader, VerifyMode, verify_on,
+    Archive, Commitment, Durability, Error, Maintenance, MergeOptions, OpenOptions, Reader, VerifyMode,
+    verify_on,
 };
-use oracle::script::{PATH, Script, Step, fresh, options, play, storage};
+use oracle::script::{PATH, Script, Step, fresh, options, options_of, play, storage};
 use oracle::{Oracle, Random, commit};
 
 const COPY: &str = "/copy";
@@ -27,9 +28,13 @@ fn open_options() -> OpenOptions {
 
 /// An archive with merged and fresh segments, two log files, and blocks that were not synced.
 fn sample() -> (SimStorage, Archive, Oracle) {
-    let disk = fresh(options(), open_options());
+    sample_of(Commitment::Icecore)
+}
+
+fn sample_of(commitment: Commitment) -> (SimStorage, Archive, Oracle) {
+    let disk = fresh(options_of(commitment), open_options());
     let archive = Archive::open_on(storage(&disk), PATH, open_options()).unwrap();
-    let script = Script::new(5).commits(18).then(Step::Merge).commits(3).begin_step();
+    let script = Script::of(commitment, 5).commits(18).then(Step::Merge).commits(3).begin_step();
     let oracle = play(&archive, &script.steps);
     (disk, archive, oracle)
 }
@@ -41,7 +46,11 @@ fn assert_whole(storage: &Arc<dyn Storage>, path: &str) {
 
 #[test]
 fn a_checkpoint_is_an_archive_of_its_own() {
-    let (disk, archive, mut oracle) = sample();
+    [Commitment::Icecore, Commitment::Ethereum, Commitment::None].into_iter().for_each(check_copy);
+}
+
+fn check_copy(commitment: Commitment) {
+    let (disk, archive, mut oracle) = sample_of(commitment);
     let made = archive.checkpoint(COPY, &()).unwrap();
     assert_eq!(made.range, oracle.range());
     assert!(made.files_linked > 10 && made.files_copied == 1, "{made:?}");
@@ -51,8 +60,10 @@ fn a_checkpoint_is_an_archive_of_its_own() {
     let copy = Archive::open_on(storage(&disk), COPY, open_options()).unwrap();
     let (mut other, mut random, head) = (oracle.clone(), Random(1), oracle.head().unwrap());
     for height in head + 1..head + 30 {
-        commit(&archive, &mut oracle, height, &random.changes(5));
-        commit(&copy, &mut other, height, &random.changes(5));
+        for (archive, oracle) in [(&archive, &mut oracle), (&copy, &mut other)] {
+            let changes = oracle.draw(&mut random, 5);
+            commit(archive, oracle, height, &changes);
+        }
     }
     archive.merge(&MergeOptions::default(), &()).unwrap();
     archive.unwind(head - 9, &()).unwrap();

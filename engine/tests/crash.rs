@@ -12,10 +12,14 @@ use std::sync::Mutex;
 
 use icecore::testing::{Fault, SimStorage};
 use icecore::{
-    Archive, Durability, Error, ErrorKind, Maintenance, OpenOptions, Options, Reader, VerifyMode, verify_on,
+    Archive, Commitment, Durability, Error, ErrorKind, Maintenance, OpenOptions, Options, Reader, VerifyMode,
+    verify_on,
 };
-use oracle::script::{PATH, Script, Step, fresh, options_with, play, storage};
-use oracle::{DOMAINS, Oracle, commit};
+use oracle::script::{PATH, Script, Step, fresh, options, options_of, options_with, play, storage};
+use oracle::{DOMAINS, Oracle, commit, ethereum};
+
+/// The commitment of most runs: it has more kinds of files than the others.
+const NATIVE: Commitment = Commitment::Icecore;
 
 fn seed() -> u64 {
     std::env::var("ICECORE_SEED").map_or(7, |seed| seed.parse().unwrap())
@@ -63,7 +67,7 @@ impl Allowed {
         let lost = |state: &Oracle| {
             let (floor, Some((_, head))) = (self.floor?, range) else {
                 // No block was durable yet.
-                return (self.floor == Some(0)).then(Oracle::default);
+                return (self.floor == Some(0)).then(|| state.before_any_block());
             };
             let mut state = state.clone();
             state.unwind(head);
@@ -89,15 +93,14 @@ struct Campaign {
 
 impl Campaign {
     fn new(steps: Vec<Step>, open: OpenOptions) -> Self {
-        Self::with(0, steps, open)
+        Self::with(options(), steps, open)
     }
 
-    /// The period of snapshots, in blocks.
-    fn with(snapshot_period: u64, steps: Vec<Step>, open: OpenOptions) -> Self {
-        let start = fresh(options_with(snapshot_period), open);
+    fn with(options: Options, steps: Vec<Step>, open: OpenOptions) -> Self {
+        let start = fresh(options, open);
         let disk = start.kill_clone();
         let archive = Archive::open_on(storage(&disk), PATH, open).unwrap();
-        let (mut states, mut marks) = (vec![Oracle::default()], vec![disk.operations()]);
+        let (mut states, mut marks) = (vec![play(&archive, &[])], vec![disk.operations()]);
         for step in &steps {
             let next = states.last().unwrap().clone();
             states.push(oracle::script::advance(&archive, step, next));
@@ -200,7 +203,8 @@ fn recover_once(disk: &SimStorage, open: OpenOptions, allowed: &Allowed) {
     let disk = disk.kill_clone();
     let archive = Archive::open_on(storage(&disk), PATH, open).unwrap_or_else(|error| fail(error));
     let next = state.head().map_or(5, |head| head + 4);
-    commit(&archive, &mut state, next, &[(0, b"after".to_vec(), Some(b"the crash".to_vec()))]);
+    let changes = state.sure_change();
+    commit(&archive, &mut state, next, &changes);
     state.read_all(archive.reader(), 1).unwrap_or_else(|error| fail(error));
     prove(&archive, &state).unwrap_or_else(|error| fail(error));
     verify(&disk, &allowed.what);
@@ -210,8 +214,15 @@ fn recover_once(disk: &SimStorage, open: OpenOptions, allowed: &Allowed) {
 fn prove(archive: &Archive, state: &Oracle) -> Result<(), Error> {
     for at in state.heights(2) {
         let view = archive.at(at)?;
-        let value = state.get(0, b"a", at);
-        view.prove(DOMAINS[0], b"a")?.verify(&view.root()?, DOMAINS[0], b"a", value.as_deref()).unwrap();
+        match archive.reader().commitment() {
+            Commitment::Ethereum => ethereum::check_proofs(state, &view, 3)?,
+            NATIVE => {
+                let value = state.get(0, b"a", at);
+                let proof = view.prove(DOMAINS[0], b"a")?;
+                proof.verify(&view.root()?, DOMAINS[0], b"a", value.as_deref()).unwrap();
+            }
+            _ => assert!(matches!(view.prove(DOMAINS[0], b"a"), Err(Error::Commitment { .. }))),
+        }
     }
     Ok(())
 }
@@ -225,7 +236,7 @@ fn verify(disk: &SimStorage, what: &str) {
 #[test]
 fn nothing_committed_is_lost_wherever_the_run_stops() {
     let open = with(Durability::Block, Maintenance::EmitOnly);
-    let campaign = Campaign::new(Script::everything(seed()), open);
+    let campaign = Campaign::new(Script::everything(NATIVE, seed()), open);
     println!("{} operations", campaign.operations());
     campaign.run(stride(5), 2, true);
 }
@@ -233,20 +244,31 @@ fn nothing_committed_is_lost_wherever_the_run_stops() {
 #[test]
 fn the_same_with_maintenance_inside_commits() {
     let open = with(Durability::Block, Maintenance::Inline);
-    Campaign::new(Script::everything(seed() + 1), open).run(stride(11), 2, true);
+    Campaign::new(Script::everything(NATIVE, seed() + 1), open).run(stride(11), 2, true);
 }
 
 #[test]
 fn snapshots_make_no_difference() {
     let open = with(Durability::Block, Maintenance::EmitOnly);
-    Campaign::with(3, Script::everything(seed() + 6), open).run(stride(37), 1, true);
+    Campaign::with(options_with(3), Script::everything(NATIVE, seed() + 6), open).run(stride(37), 1, true);
+}
+
+#[test]
+fn nothing_is_lost_of_an_archive_for_ethereum_or_of_one_without_roots() {
+    let open = with(Durability::Block, Maintenance::EmitOnly);
+    for (commitment, every) in [(Commitment::Ethereum, 47), (Commitment::None, 97)] {
+        let steps = Script::everything(commitment, seed() + 7);
+        let campaign = Campaign::with(options_of(commitment), steps, open);
+        println!("{commitment}: {} operations", campaign.operations());
+        campaign.run(stride(every), 1, true);
+    }
 }
 
 #[test]
 fn weaker_durability_loses_a_tail_and_nothing_else() {
     for (durability, shift) in [(Durability::Relaxed, 2), (Durability::Group { blocks: 3 }, 3)] {
         let open = with(durability, Maintenance::EmitOnly);
-        Campaign::new(Script::everything(seed() + shift), open).run(stride(17), 3, false);
+        Campaign::new(Script::everything(NATIVE, seed() + shift), open).run(stride(17), 3, false);
     }
 }
 
@@ -342,19 +364,22 @@ fn fail_once(campaign: &Campaign, fault: Fault, at: u64) {
 #[test]
 fn one_failed_operation_is_reported_and_survived() {
     let open = with(Durability::Block, Maintenance::EmitOnly);
-    let campaign = Campaign::new(Script::everything(seed() + 4), open);
-    let faults = |at| [Fault::at(at), Fault::at(at).torn(at), Fault::at(at).no_space()];
-    let cases: Vec<_> = (1..=campaign.operations())
-        .filter(|at| at % stride(9) == 0)
-        .flat_map(|at| faults(at).map(|f| (at, f)))
-        .collect();
-    in_parallel(cases, |(at, fault)| fail_once(&campaign, fault, at));
+    for (commitment, every) in [(NATIVE, 9), (Commitment::Ethereum, 61)] {
+        let steps = Script::everything(commitment, seed() + 4);
+        let campaign = Campaign::with(options_of(commitment), steps, open);
+        let faults = |at| [Fault::at(at), Fault::at(at).torn(at), Fault::at(at).no_space()];
+        let cases: Vec<_> = (1..=campaign.operations())
+            .filter(|at| at % stride(every) == 0)
+            .flat_map(|at| faults(at).map(|f| (at, f)))
+            .collect();
+        in_parallel(cases, |(at, fault)| fail_once(&campaign, fault, at));
+    }
 }
 
 #[test]
 fn a_disk_that_fails_from_some_operation_on_is_survived() {
     let open = with(Durability::Block, Maintenance::Inline);
-    let campaign = Campaign::new(Script::everything(seed() + 5), open);
+    let campaign = Campaign::new(Script::everything(NATIVE, seed() + 5), open);
     let cases: Vec<_> = (1..=campaign.operations()).filter(|at| at % stride(13) == 0).collect();
     in_parallel(cases, |at| {
         let disk = campaign.start.kill_clone();

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use icecore::storage::Storage;
 use icecore::testing::SimStorage;
 use icecore::{
-    Archive, Density, DensityRule, Durability, Maintenance, MergeOptions, OpenOptions, Options, Reader,
-    ReindexRule, VerifyMode,
+    Archive, Commitment, Density, DensityRule, Durability, Error, Maintenance, MergeOptions, OpenOptions,
+    Options, Reader, ReindexRule, VerifyMode,
 };
-use oracle::{DOMAINS, Oracle, Random, commit};
+use oracle::{DOMAINS, Oracle, Random, commit, ethereum};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -58,28 +58,35 @@ struct Run {
 }
 
 impl Run {
-    fn new(blocks_per_step: u64, reorg_window: u64, snapshot_period: u64) -> Self {
+    fn new(commitment: Commitment, options: &Options) -> Self {
         let disk = SimStorage::new();
-        let options = DOMAINS.iter().fold(Options::new(), |options, name| options.domain(name));
-        let options = options.blocks_per_step(blocks_per_step).reorg_window(reorg_window);
-        let options = options.snapshot_period(NonZeroU64::new(snapshot_period));
+        let options = options.clone().commitment(commitment);
+        let options = match commitment {
+            // These have domains of their own.
+            Commitment::Ethereum => options,
+            _ => DOMAINS.iter().fold(options, |options, name| options.domain(name)),
+        };
         let storage: Arc<dyn Storage> = Arc::new(disk.clone());
         let archive = Archive::create_on(storage, "/archive", options, open_options(false)).unwrap();
-        Self { disk, archive: Some(archive), oracle: Oracle::default() }
+        Self { disk, archive: Some(archive), oracle: Oracle::of(commitment) }
     }
 
     fn archive(&self) -> &Archive {
         self.archive.as_ref().unwrap()
     }
 
+    fn go(mut self, ops: &[Op]) {
+        ops.iter().for_each(|op| self.apply(op));
+        self.check();
+        self.reopen(true);
+        self.check();
+    }
+
     fn apply(&mut self, op: &Op) {
         match op {
             Op::Commit { skip, seed, max } => {
                 let height = self.oracle.head().map_or(5, |head| head + skip);
-                let changes = Random(*seed).changes(*max);
-                let archive = self.archive.take().unwrap();
-                commit(&archive, &mut self.oracle, height, &changes);
-                self.archive = Some(archive);
+                self.commit(height, Random(*seed), *max);
             }
             Op::Merge { span_max } => {
                 let options = MergeOptions::new().span_max(*span_max);
@@ -103,6 +110,22 @@ impl Run {
             Op::Reopen { inline } => self.reopen(*inline),
             Op::Check => self.check(),
         }
+    }
+
+    /// A block of random changes. Those of Ethereum are told by account, and the archive finds out what they write.
+    fn commit(&mut self, height: u64, mut random: Random, max: u64) {
+        let archive = self.archive.as_ref().unwrap();
+        if archive.reader().commitment() != Commitment::Ethereum {
+            let changes = random.changes(max);
+            return commit(archive, &mut self.oracle, height, &changes);
+        }
+        let drawn = ethereum::draw(&mut random, &self.oracle, max);
+        let before = archive.reader().latest().ok();
+        let mut block = archive.begin(height).unwrap();
+        ethereum::block_state(&drawn).write(before.as_ref(), &mut block).unwrap();
+        let root = block.commit().unwrap();
+        let changes = ethereum::changes(&self.oracle, &drawn);
+        self.oracle.commit(height, &changes, root);
     }
 
     fn prune(&mut self, back: u64) {
@@ -151,6 +174,11 @@ impl Run {
 
     fn check_proofs(&self, at: u64) {
         let view = self.archive().at(at).unwrap();
+        match self.archive().reader().commitment() {
+            Commitment::Icecore => {}
+            Commitment::Ethereum => return ethereum::check_proofs(&self.oracle, &view, 2).unwrap(),
+            _ => return assert!(matches!(view.prove(DOMAINS[0], b"a"), Err(Error::Commitment { .. }))),
+        }
         let root = view.root().unwrap();
         for (domain, key) in self.oracle.keys().into_iter().step_by(17) {
             let value = self.oracle.get(domain, &key, at);
@@ -172,12 +200,22 @@ proptest! {
         reorg_window in prop_oneof![Just(0u64), 1..6u64],
         snapshot_period in prop_oneof![Just(0u64), Just(1), 2..12u64],
     ) {
-        let mut run = Run::new(blocks_per_step, reorg_window, snapshot_period);
-        for op in &ops {
-            run.apply(op);
-        }
-        run.check();
-        run.reopen(true);
-        run.check();
+        let options = Options::new().blocks_per_step(blocks_per_step).reorg_window(reorg_window);
+        Run::new(Commitment::Icecore, &options.snapshot_period(NonZeroU64::new(snapshot_period))).go(&ops);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn so_does_one_for_ethereum_and_one_without_roots(
+        ops in prop::collection::vec(op(), 1..80),
+        blocks_per_step in prop_oneof![Just(1u64), 2..6u64, Just(1000)],
+        reorg_window in prop_oneof![Just(0u64), 1..6u64],
+        commitment in prop_oneof![5 => Just(Commitment::Ethereum), 1 => Just(Commitment::None)],
+    ) {
+        let options = Options::new().blocks_per_step(blocks_per_step).reorg_window(reorg_window);
+        Run::new(commitment, &options).go(&ops);
     }
 }

@@ -3,15 +3,21 @@
 
 #![allow(dead_code, reason = "each test uses the part it needs")]
 
+pub(crate) mod ethereum;
 pub(crate) mod script;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use icecore::{Archive, Changes, Error, Reader, Root, Scan, StateChange, View};
+use icecore::{Archive, Changes, Commitment, Error, Reader, Root, Scan, StateChange, View};
 
-/// The domains of every test archive.
+/// The domains of every test archive that is not for Ethereum.
 pub(crate) const DOMAINS: [&str; 2] = ["kv", "code"];
+
+/// The domains of an archive, in the order of their places in [`Change`].
+pub(crate) fn domains(commitment: Commitment) -> &'static [&'static str] {
+    if commitment == Commitment::Ethereum { &ethereum::DOMAINS } else { &DOMAINS }
+}
 
 /// One change: domain index, key, value or deletion.
 pub(crate) type Change = (usize, Vec<u8>, Option<Vec<u8>>);
@@ -22,6 +28,8 @@ type Versions = BTreeMap<u64, Option<Vec<u8>>>;
 /// All versions of everything, by height.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Oracle {
+    /// That of the archive.
+    commitment: Commitment,
     versions: BTreeMap<(usize, Vec<u8>), Versions>,
     pub(crate) roots: BTreeMap<u64, Root>,
     /// The first block, or the newest at or below the height that was pruned to.
@@ -33,6 +41,45 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
+    /// That of an empty archive.
+    pub(crate) fn of(commitment: Commitment) -> Self {
+        Self { commitment, ..Self::default() }
+    }
+
+    /// That of the same archive when it was empty.
+    pub(crate) fn before_any_block(&self) -> Self {
+        Self::of(self.commitment)
+    }
+
+    /// The domains of the archive.
+    pub(crate) fn domains(&self) -> &'static [&'static str] {
+        domains(self.commitment)
+    }
+
+    /// The form in which a key is stored, scanned and ordered.
+    fn stored(&self, domain: usize, key: &[u8]) -> Vec<u8> {
+        match self.commitment {
+            Commitment::Ethereum => ethereum::stored(domain, key),
+            _ => key.to_vec(),
+        }
+    }
+
+    /// Draws the changes of a block that follows.
+    pub(crate) fn draw(&self, random: &mut Random, max: u64) -> Vec<Change> {
+        match self.commitment {
+            Commitment::Ethereum => ethereum::changes(self, &ethereum::draw(random, self, max)),
+            _ => random.changes(max),
+        }
+    }
+
+    /// Changes that no newest state has.
+    pub(crate) fn sure_change(&self) -> Vec<Change> {
+        match self.commitment {
+            Commitment::Ethereum => ethereum::changes(self, &ethereum::sure_change(self)),
+            _ => vec![(0, b"after".to_vec(), Some(b"the crash".to_vec()))],
+        }
+    }
+
     pub(crate) fn head(&self) -> Option<u64> {
         self.roots.last_key_value().map(|(height, _)| *height)
     }
@@ -43,7 +90,18 @@ impl Oracle {
         Some((self.first?.min(head), head))
     }
 
+    /// Adds a block of an archive, and checks its root where the oracle knows how.
     pub(crate) fn commit(&mut self, height: u64, changes: &[Change], root: Root) {
+        self.write(height, changes, root);
+        match self.commitment {
+            Commitment::None => assert_eq!(root, Root::EMPTY),
+            Commitment::Ethereum => assert_eq!(root, ethereum::root(self, height), "the root of {height}"),
+            _ => {}
+        }
+    }
+
+    /// Adds a block.
+    fn write(&mut self, height: u64, changes: &[Change], root: Root) {
         for (domain, key, value) in changes {
             self.versions.entry((*domain, key.clone())).or_default().insert(height, value.clone());
         }
@@ -70,8 +128,16 @@ impl Oracle {
         versions.range(..=at).next_back().and_then(|(_, value)| value.clone())
     }
 
-    /// All keys with a value at a height, in order.
+    /// All keys with a value at a height, as they are stored, in order.
     pub(crate) fn state(&self, domain: usize, at: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let plain = self.plain_state(domain, at).into_iter();
+        let mut state: Vec<_> = plain.map(|(key, value)| (self.stored(domain, &key), value)).collect();
+        state.sort_unstable();
+        state
+    }
+
+    /// All keys with a value at a height, as callers know them, in order.
+    fn plain_state(&self, domain: usize, at: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
         let keys = self.versions.keys().filter(|(d, _)| *d == domain);
         keys.filter_map(|(_, key)| Some((key.clone(), self.get(domain, key, at)?))).collect()
     }
@@ -85,6 +151,11 @@ impl Oracle {
     /// Keys worth asking for: all that were ever written, and some that were not.
     pub(crate) fn keys(&self) -> BTreeSet<(usize, Vec<u8>)> {
         let mut keys: BTreeSet<_> = self.versions.keys().cloned().collect();
+        if self.commitment == Commitment::Ethereum {
+            let absent = self.versions.keys().map(|(domain, key)| (*domain, ethereum::absent(key)));
+            keys.extend(absent);
+            return keys;
+        }
         for (domain, key) in keys.clone() {
             let mut longer = key.clone();
             longer.push(0);
@@ -131,12 +202,12 @@ impl Oracle {
 
     pub(crate) fn check_view(&self, view: &View, keys: &BTreeSet<(usize, Vec<u8>)>, at: u64) {
         let root = self.roots.range(..=at).next_back();
-        assert_eq!(Some((view.block().unwrap(), view.root().unwrap())), root.map(|(h, r)| (*h, *r)));
+        assert_eq!(Some((view.block().unwrap(), self.root_of(view).unwrap())), root.map(|(h, r)| (*h, *r)));
         for (domain, key) in keys {
             let expected = self.get(*domain, key, at);
-            assert_eq!(view.get(DOMAINS[*domain], key).unwrap(), expected, "{domain} {key:?} at {at}");
+            assert_eq!(view.get(self.domains()[*domain], key).unwrap(), expected, "{domain} {key:?} at {at}");
         }
-        for (domain, name) in DOMAINS.iter().enumerate() {
+        for (domain, name) in self.domains().iter().enumerate() {
             let state = self.state(domain, at);
             let asked: Vec<&[u8]> = keys.iter().filter(|(d, _)| *d == domain).map(|(_, k)| &k[..]).collect();
             let expected: Vec<_> = asked.iter().map(|key| self.get(domain, key, at)).collect();
@@ -156,6 +227,15 @@ impl Oracle {
 }
 
 impl Oracle {
+    /// The root of a view, as [`Oracle::roots`] has it: there is none without a commitment.
+    fn root_of(&self, view: &View) -> Result<Root, Error> {
+        if self.commitment != Commitment::None {
+            return view.root();
+        }
+        assert!(matches!(view.root(), Err(Error::Commitment { .. })));
+        Ok(Root::EMPTY)
+    }
+
     /// Reads at a few heights through every path of reading. A wrong answer panics, an error comes back.
     ///
     /// # Panics
@@ -166,8 +246,8 @@ impl Oracle {
         for at in self.heights(heights) {
             let view = reader.at(at)?;
             let root = self.roots.range(..=at).next_back().map(|(height, root)| (*height, *root));
-            assert_eq!(Some((view.block()?, view.root()?)), root, "root at {at}");
-            for (domain, name) in DOMAINS.iter().enumerate() {
+            assert_eq!(Some((view.block()?, self.root_of(&view)?)), root, "root at {at}");
+            for (domain, name) in self.domains().iter().enumerate() {
                 let state = self.state(domain, at);
                 let found = pairs(view.scan(name, &Scan::all())?)?;
                 assert_eq!(found, state, "{name} at {at}");
@@ -195,7 +275,7 @@ impl Oracle {
         for ((domain, key), versions) in &self.versions {
             for (block, after) in versions.iter().filter(|(block, _)| (from..=to).contains(*block)) {
                 let before = block.checked_sub(1).and_then(|before| self.get(*domain, key, before));
-                let (key, after) = (key.clone(), after.clone());
+                let (key, after) = (self.stored(*domain, key), after.clone());
                 changes.push(StateChange { block: *block, domain: *domain, key, before, after });
             }
         }
@@ -221,7 +301,7 @@ impl Oracle {
                 let of_code = expected.into_iter().filter(|change| change.domain == 1).collect::<Vec<_>>();
                 let found = all(reader
                     .changes((Bound::Excluded(from - 1), Bound::Included(to)))?
-                    .of_domain(DOMAINS[1])?)?;
+                    .of_domain(self.domains()[1])?)?;
                 assert!(found == of_code, "changes of a domain from {from} to {to}");
             }
         }
@@ -229,7 +309,7 @@ impl Oracle {
     }
 
     fn read_history(&self, reader: &Reader, domain: usize, key: &[u8]) -> Result<(), Error> {
-        let found = reader.history(DOMAINS[domain], key)?;
+        let found = reader.history(self.domains()[domain], key)?;
         let found = found.map(|change| change.map(|change| (change.block, change.value)));
         let found = found.collect::<Result<Vec<_>, _>>()?;
         let all = self.history(domain, key);
@@ -253,19 +333,20 @@ impl Oracle {
 
     /// The blocks without values are those of the history, at every height; the newest is what a lookup finds.
     fn read_change_blocks(&self, reader: &Reader, domain: usize, key: &[u8]) -> Result<(), Error> {
+        let name = self.domains()[domain];
         for at in self.heights(3) {
             let view = reader.at(at)?;
             let expected: Vec<u64> = view
-                .history(DOMAINS[domain], key)?
+                .history(name, key)?
                 .map(|change| change.map(|change| change.block))
                 .collect::<Result<_, _>>()?;
-            let blocks = view.change_blocks(DOMAINS[domain], key)?.collect::<Result<Vec<_>, _>>()?;
+            let blocks = view.change_blocks(name, key)?.collect::<Result<Vec<_>, _>>()?;
             assert_eq!(blocks, expected, "{domain} {key:?} at {at}");
             let mut blocks = Vec::new();
-            assert_eq!(view.change_blocks(DOMAINS[domain], key)?.read_to_end(&mut blocks)?, expected.len());
+            assert_eq!(view.change_blocks(name, key)?.read_to_end(&mut blocks)?, expected.len());
             assert_eq!(blocks, expected, "{domain} {key:?} at {at}");
-            let found = view.lookup(DOMAINS[domain], key)?.map(|found| found.change.block);
-            assert_eq!(view.last_change(DOMAINS[domain], key)?, found, "{domain} {key:?} at {at}");
+            let found = view.lookup(name, key)?.map(|found| found.change.block);
+            assert_eq!(view.last_change(name, key)?, found, "{domain} {key:?} at {at}");
         }
         Ok(())
     }
@@ -289,15 +370,20 @@ fn check_scan(view: &View, domain: &str, scan: &Scan, expected: &[(Vec<u8>, Vec<
 
 /// Commits a block to both.
 pub(crate) fn commit(archive: &Archive, oracle: &mut Oracle, height: u64, changes: &[Change]) {
-    let mut block = archive.begin(height).unwrap();
+    oracle.commit(height, changes, write(archive, height, changes).unwrap());
+}
+
+/// Commits a block to an archive.
+pub(crate) fn write(archive: &Archive, height: u64, changes: &[Change]) -> Result<Root, Error> {
+    let domains = domains(archive.reader().commitment());
+    let mut block = archive.begin(height)?;
     for (domain, key, value) in changes {
         match value {
-            Some(value) => block.put(DOMAINS[*domain], key, value).unwrap(),
-            None => block.delete(DOMAINS[*domain], key).unwrap(),
+            Some(value) => block.put(domains[*domain], key, value)?,
+            None => block.delete(domains[*domain], key)?,
         }
     }
-    let root = block.commit().unwrap();
-    oracle.commit(height, changes, root);
+    block.commit()
 }
 
 /// A small generator, so that every test names its seed.

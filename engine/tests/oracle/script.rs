@@ -8,11 +8,11 @@ use std::sync::Arc;
 use icecore::storage::Storage;
 use icecore::testing::SimStorage;
 use icecore::{
-    Archive, Density, DensityRule, Domain, EncodingRule, Error, MergeOptions, OpenOptions, Options,
-    ReindexRule, Root,
+    Archive, Commitment, Density, DensityRule, Domain, EncodingRule, Error, MergeOptions, OpenOptions,
+    Options, ReindexRule, Root,
 };
 
-use super::{Change, DOMAINS, Oracle, Random};
+use super::{Change, DOMAINS, Oracle, Random, write};
 
 /// Where every scripted archive lives.
 pub(crate) const PATH: &str = "/archive";
@@ -79,34 +79,34 @@ impl Step {
     }
 }
 
-fn write(archive: &Archive, height: u64, changes: &[Change]) -> Result<Root, Error> {
-    let mut block = archive.begin(height)?;
-    for (domain, key, value) in changes {
-        match value {
-            Some(value) => block.put(DOMAINS[*domain], key, value)?,
-            None => block.delete(DOMAINS[*domain], key)?,
-        }
-    }
-    block.commit()
-}
-
-/// A script on its way, with the head that it has reached.
+/// A script on its way, with the head that it has reached, and what an archive has there: a block of Ethereum follows from the state.
 pub(crate) struct Script {
     pub(crate) steps: Vec<Step>,
     head: u64,
     random: Random,
+    state: Oracle,
 }
 
 impl Script {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { steps: Vec::new(), head: 4, random: Random(seed) }
+        Self::of(Commitment::default(), seed)
+    }
+
+    pub(crate) fn of(commitment: Commitment, seed: u64) -> Self {
+        Self { steps: Vec::new(), head: 4, random: Random(seed), state: Oracle::of(commitment) }
+    }
+
+    /// The next block, at the height that was reached.
+    fn commit(&mut self) {
+        let changes = self.state.draw(&mut self.random, 6);
+        self.state.write(self.head, &changes, Root::EMPTY);
+        self.steps.push(Step::Commit(self.head, changes));
     }
 
     pub(crate) fn commits(mut self, blocks: u64) -> Self {
         for _ in 0..blocks {
             self.head += if self.random.below(6) == 0 { 3 } else { 1 };
-            let changes = self.random.changes(6);
-            self.steps.push(Step::Commit(self.head, changes));
+            self.commit();
         }
         self
     }
@@ -116,13 +116,13 @@ impl Script {
         self.head = (self.head / 4 + 1) * 4 - 1;
         for _ in 0..5 {
             self.head += 1;
-            let changes = self.random.changes(6);
-            self.steps.push(Step::Commit(self.head, changes));
+            self.commit();
         }
         self
     }
 
     pub(crate) fn then(mut self, step: Step) -> Self {
+        step.record(&mut self.state, None);
         self.steps.push(step);
         self
     }
@@ -139,8 +139,8 @@ impl Script {
     }
 
     /// Everything an archive can be asked to do, in steps of 4 blocks with a reorg window of 2.
-    pub(crate) fn everything(seed: u64) -> Vec<Step> {
-        Self::new(seed)
+    pub(crate) fn everything(commitment: Commitment, seed: u64) -> Vec<Step> {
+        Self::of(commitment, seed)
             .commits(10)
             .then(Step::Merge)
             .commits(5)
@@ -170,6 +170,14 @@ pub(crate) fn options() -> Options {
     Options::new().domain(DOMAINS[0]).declare(zstd).blocks_per_step(4).reorg_window(2)
 }
 
+/// The same with a commitment of choice.
+pub(crate) fn options_of(commitment: Commitment) -> Options {
+    match commitment {
+        Commitment::Ethereum => Options::new().commitment(commitment).blocks_per_step(4).reorg_window(2),
+        _ => options().commitment(commitment),
+    }
+}
+
 /// The same with a snapshot every `snapshot_period` blocks; 0 for none.
 pub(crate) fn options_with(snapshot_period: u64) -> Options {
     options().snapshot_period(NonZeroU64::new(snapshot_period))
@@ -195,5 +203,6 @@ pub(crate) fn advance(archive: &Archive, step: &Step, mut oracle: Oracle) -> Ora
 
 /// Goes through a script without any trouble. Returns the oracle after it.
 pub(crate) fn play(archive: &Archive, steps: &[Step]) -> Oracle {
-    steps.iter().fold(Oracle::default(), |oracle, step| advance(archive, step, oracle))
+    let empty = Oracle::of(archive.reader().commitment());
+    steps.iter().fold(empty, |oracle, step| advance(archive, step, oracle))
 }
