@@ -5,10 +5,11 @@ use std::fmt;
 use std::path::Path;
 
 use clap::Args;
-use icecore::{AsDomain, Commitment, ErrorKind, Lookup, ReadOptions, Reader, View, ethereum};
+use icecore::{AsDomain, Change, Commitment, ErrorKind, Lookup, ReadOptions, Reader, Scan, View, ethereum};
 
 use crate::encoding::{Encoding, Face, may_be_hex, quoted};
 use crate::exit::Failure;
+use crate::input::ethereum_address;
 use crate::keys::{KeyShape, is_ethereum};
 use crate::notes::{is_quiet, tell, warning};
 use crate::number::Height;
@@ -105,7 +106,7 @@ impl Asked {
     /// There are several to choose from.
     pub(crate) fn domain<'a>(&'a self, named: Option<&'a str>) -> Result<&'a str, Failure> {
         named.or(self.only_domain.as_deref()).ok_or_else(|| {
-            let names: Vec<_> = self.reader.domains().iter().map(|domain| domain.name.as_str()).collect();
+            let names: Vec<_> = self.shapes.iter().map(|shape| shape.domain.as_str()).collect();
             Failure::usage(format!("the archive has several domains, name one: {}", names.join(", ")))
         })
     }
@@ -167,6 +168,41 @@ impl Asked {
         Ok(Some(found))
     }
 
+    /// The versions of a key, all or those that the state at a height can see, newest first. Of the fields of accounts, which
+    /// [`Asked::lookup`] names, those blocks that changed the field.
+    ///
+    /// # Errors
+    /// Those of the archive.
+    pub(crate) fn history(
+        &self,
+        at: Option<Height>,
+        domain: &str,
+        key: &[u8],
+    ) -> Result<Vec<Change>, Failure> {
+        let is_field = self.is_field(domain, key);
+        let of = if is_field { ethereum::ACCOUNT } else { domain };
+        let versions = match at {
+            Some(at) => self.view(Some(at))?.history(of, key)?,
+            None => self.reader.history(of, key)?,
+        };
+        let mut versions = versions.collect::<Result<Vec<_>, _>>()?;
+        if !is_field || versions.is_empty() {
+            return Ok(versions);
+        }
+        let view = self.view(at)?;
+        for version in &mut versions {
+            if let Some(record) = &version.value {
+                version.value = field(&view, domain, record)?;
+            }
+        }
+        // Before its oldest version the account had no field.
+        let older: Vec<_> =
+            versions.iter().skip(1).map(|version| version.value.clone()).chain([None]).collect();
+        let mut older = older.into_iter();
+        versions.retain(|version| older.next().is_none_or(|older| older != version.value));
+        Ok(versions)
+    }
+
     /// The bytes of a key of `domain` on the command line or in a request.
     ///
     /// # Errors
@@ -181,6 +217,39 @@ impl Asked {
     /// As [`Asked::key`].
     pub(crate) fn bound(&self, what: &str, domain: &str, text: &str) -> Result<Vec<u8>, Failure> {
         self.part(what, domain, text, KeyShape::check_part)
+    }
+
+    /// The slots of an account, in an archive for Ethereum.
+    ///
+    /// # Errors
+    /// It is another archive or domain, or the address is none.
+    pub(crate) fn slots_of(&self, domain: &str, address: &str) -> Result<Scan, Failure> {
+        if self.reader.commitment() != Commitment::Ethereum || domain != ethereum::STORAGE {
+            let reason =
+                "account: only the domain storage of an archive of the profile ethereum has slots of one";
+            return Err(Failure::usage(reason));
+        }
+        let address =
+            ethereum_address(address).map_err(|reason| Failure::usage(format!("account: {reason}")))?;
+        Ok(Scan::prefix(&ethereum::keccak256(&address)[..address.len()]))
+    }
+
+    /// Says why a scan with a bound may have found nothing: what the keys of a domain are that a user would not think of.
+    pub(crate) fn tell_paths(&self, domain: &str) {
+        let is_of_paths = matches!(domain, ethereum::ACCOUNT | ethereum::STORAGE);
+        if self.reader.commitment() != Commitment::Ethereum || !is_of_paths || is_quiet() {
+            return;
+        }
+        tell(format_args!("icecore: no key of {domain} is there"));
+        if domain == ethereum::STORAGE {
+            tell(format_args!(
+                "  help: keys are hashes of addresses and slots; --account ADDRESS gives the slots of an account"
+            ));
+        } else {
+            tell(format_args!(
+                "  help: keys are hashes of addresses; `icecore get` takes the address itself"
+            ));
+        }
     }
 
     fn part(
@@ -203,6 +272,12 @@ impl Asked {
     /// How values are printed.
     pub(crate) fn face(&self) -> Face {
         self.encoding.face(self.is_ethereum)
+    }
+
+    /// How the values of a domain are printed.
+    pub(crate) fn face_of(&self, domain: &str) -> Face {
+        let has_accounts = self.reader.commitment() == Commitment::Ethereum && domain == ethereum::ACCOUNT;
+        if has_accounts && self.encoding == Encoding::Auto { Face::Account } else { self.face() }
     }
 
     /// How the keys of a scan are printed; `bound` is the string that says which.

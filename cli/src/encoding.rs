@@ -6,6 +6,8 @@
 use std::io::{self, Write};
 
 use clap::ValueEnum;
+use icecore::ethereum::{Account, EMPTY_CODE_HASH};
+use serde_json::{Value, json};
 
 /// The rule as `--help` tells it.
 pub(crate) const RULE: &str = "\
@@ -18,7 +20,10 @@ How keys and values are written, in lines and in JSON alike:
                    as hex too. Keys of a scan whose --prefix, --from or --to
                    is hex are printed as hex. An archive of the domains
                    balance, nonce, code and storage alone, as the Ethereum
-                   formats make it, always prints hex.
+                   formats make it, always prints hex. So does one of the
+                   profile ethereum, but for its accounts: nonce, balance and
+                   codeHash of each, in JSON an object; with --encoding hex
+                   they are bytes as well.
   --encoding text  Every string is taken literally, 0x too. Printed as text
                    where the bytes are UTF-8, else as 0x hex. In lines, not
                    in JSON, \\\\ stands for a backslash, \\n, \\r and \\t for line
@@ -100,13 +105,15 @@ pub(crate) enum Face {
     Readable,
     /// Text where it is UTF-8, else hex.
     Literal,
+    /// The fields of an account from its record, as they are in answers of JSON-RPC.
+    Account,
 }
 
 impl Face {
     /// The text of `bytes`, where they are shown as text.
     pub(crate) fn text(self, bytes: &[u8]) -> Option<&str> {
         match self {
-            Self::Hex => None,
+            Self::Hex | Self::Account => None,
             Self::Literal => std::str::from_utf8(bytes).ok(),
             Self::Readable => std::str::from_utf8(bytes).ok().filter(|text| is_readable(text)),
         }
@@ -114,6 +121,9 @@ impl Face {
 
     /// `bytes` as text that is one line: what it does to text is told in [`RULE`].
     pub(crate) fn line(self, bytes: &[u8]) -> String {
+        if let Some(account) = self.account(bytes) {
+            return account_line(&account);
+        }
         match (self, self.text(bytes)) {
             (_, None) => hex(bytes),
             // Nothing in it needs an escape, and a backslash that is no escape is left as it is.
@@ -127,11 +137,27 @@ impl Face {
         self.text(bytes).map_or_else(|| hex(bytes), str::to_owned)
     }
 
-    /// Writes `bytes` as a JSON string.
+    /// `bytes` as JSON: a string, of an account an object.
+    pub(crate) fn json(self, bytes: &[u8]) -> Value {
+        match self.account(bytes) {
+            Some(account) => account_json(&account),
+            None => self.show(bytes).into(),
+        }
+    }
+
+    /// The account of a record, where it is shown by its fields.
+    fn account(self, bytes: &[u8]) -> Option<Account> {
+        if self == Self::Account { Account::decode(bytes).ok() } else { None }
+    }
+
+    /// Writes `bytes` as [`Face::json`] has them.
     ///
     /// # Errors
     /// Those of the writer.
     pub(crate) fn write_json(self, bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
+        if let Some(account) = self.account(bytes) {
+            return serde_json::to_writer(out, &account_json(&account)).map_err(io::Error::from);
+        }
         match self.text(bytes) {
             Some(text) => serde_json::to_writer(out, text).map_err(io::Error::from),
             None => write_hex_json(bytes, out),
@@ -147,6 +173,34 @@ impl Face {
             Some(bytes) => self.write_json(bytes, out),
             None => out.write_all(b"null"),
         }
+    }
+}
+
+fn account_json(account: &Account) -> Value {
+    json!({
+        "nonce": quantity_of(&account.nonce.to_be_bytes()),
+        "balance": quantity_of(&account.balance),
+        "codeHash": hex(&account.code_hash),
+    })
+}
+
+/// The same for people: without the hash of no code.
+fn account_line(account: &Account) -> String {
+    let (nonce, balance) = (quantity_of(&account.nonce.to_be_bytes()), quantity_of(&account.balance));
+    let code = if account.code_hash == EMPTY_CODE_HASH {
+        String::new()
+    } else {
+        format!(" codeHash={}", hex(&account.code_hash))
+    };
+    format!("nonce={nonce} balance={balance}{code}")
+}
+
+/// A big-endian number as JSON-RPC writes it: `0x` and digits without leading zeros.
+pub(crate) fn quantity_of(number: &[u8]) -> String {
+    let digits = hex(number);
+    match digits[2..].trim_start_matches('0') {
+        "" => "0x0".to_owned(),
+        digits => format!("0x{digits}"),
     }
 }
 
@@ -358,6 +412,24 @@ mod tests {
         assert_eq!(Face::Readable.line(b"\x1b[2J"), "0x1b5b324a");
         assert_eq!(Face::Readable.line(b"a\nb"), "0x610a62");
         assert_eq!(Face::Readable.line(br"a\nb"), r"a\nb");
+    }
+
+    #[test]
+    fn an_account_is_its_fields() {
+        let account = Account { nonce: 16, ..Account::default() };
+        let (record, empty) = (account.encode(), hex(&EMPTY_CODE_HASH));
+        assert_eq!(Face::Account.line(&record), "nonce=0x10 balance=0x0");
+        assert_eq!(
+            Face::Account.json(&record),
+            json!({"nonce": "0x10", "balance": "0x0", "codeHash": empty})
+        );
+        let coded = Account { code_hash: [7; 32], ..account }.encode();
+        let expected = format!("nonce=0x10 balance=0x0 codeHash=0x{}", "07".repeat(32));
+        assert_eq!(Face::Account.line(&coded), expected);
+        let mut written = Vec::new();
+        Face::Account.write_json(&coded, &mut written).unwrap();
+        assert_eq!(serde_json::from_slice::<Value>(&written).unwrap(), Face::Account.json(&coded));
+        assert_eq!(Face::Account.json(b"no record"), json!("0x6e6f207265636f7264"));
     }
 
     #[test]

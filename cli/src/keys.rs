@@ -37,6 +37,8 @@ pub(crate) struct KeyShape {
     /// The domain.
     pub(crate) domain: String,
     len: Option<usize>,
+    /// The length in which keys are stored, and scanned.
+    stored_len: Option<usize>,
     is_binary: bool,
 }
 
@@ -44,7 +46,7 @@ impl KeyShape {
     /// Keys of any kind.
     #[cfg(test)]
     pub(crate) fn any(domain: &str) -> Self {
-        Self { domain: domain.to_owned(), len: None, is_binary: false }
+        Self { domain: domain.to_owned(), len: None, stored_len: None, is_binary: false }
     }
 
     /// Those of an archive, with the fields of accounts where it is one of Ethereum: `code` takes the address of an account and the hash
@@ -53,11 +55,17 @@ impl KeyShape {
         if reader.commitment() != Commitment::Ethereum {
             return Self::all(reader.domains());
         }
-        let shape = |domain: &str, len| Self { domain: domain.to_owned(), len, is_binary: true };
+        let shape = |domain: &str, len, stored_len| Self {
+            domain: domain.to_owned(),
+            len,
+            stored_len,
+            is_binary: true,
+        };
         let declared = reader.domains().iter().map(|domain| {
-            shape(&domain.name, domain.key_len.filter(|_| domain.name != icecore::ethereum::CODE))
+            let len = domain.key_len.filter(|_| domain.name != icecore::ethereum::CODE);
+            shape(&domain.name, len, domain.stored_key_len())
         });
-        declared.chain(["balance", "nonce"].map(|field| shape(field, Some(20)))).collect()
+        declared.chain(["balance", "nonce"].map(|field| shape(field, Some(20), Some(20)))).collect()
     }
 
     /// Those of all domains of an archive. One made for the Ethereum formats before lengths were declared has them too.
@@ -65,7 +73,8 @@ impl KeyShape {
         let is_binary = is_ethereum(domains);
         let shape = |domain: &Domain| {
             let known = ethereum_key_len(&domain.name).filter(|_| is_binary);
-            Self { domain: domain.name.clone(), len: domain.key_len.or(known), is_binary }
+            let len = domain.key_len.or(known);
+            Self { domain: domain.name.clone(), len, stored_len: len, is_binary }
         };
         domains.iter().map(shape).collect()
     }
@@ -92,7 +101,7 @@ impl KeyShape {
     /// # Errors
     /// The reason.
     pub(crate) fn check_part(&self, text: &str, bytes: &[u8], encoding: Encoding) -> Result<(), String> {
-        match self.len {
+        match self.stored_len {
             Some(len) if len < bytes.len() || self.lacks_prefix(text, encoding) => Err(self.expected(
                 &format!("keys of {len} bytes: 0x and at most {} digits", 2 * len),
                 text,

@@ -7,7 +7,7 @@ use icecore::{Entry, Scan, View};
 use serde_json::json;
 
 use crate::ask::{Asked, open_for_one_read};
-use crate::encoding::{Encoding, Face, RULE};
+use crate::encoding::{Encoding, RULE};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::notes::{detail, is_quiet};
 use crate::number::{HEIGHT_FORMS, Height};
@@ -105,7 +105,6 @@ fn compare(args: &Args) -> Outcome {
     let other = other.map(|reader| Asked::of(reader, args.encoding));
     let left = Side::of(&asked, args.at.or(args.from))?;
     let right = Side::of(other.as_ref().unwrap_or(&asked), args.at.or(args.to))?;
-    let face = asked.face();
     let mut out = Out::new();
     let (mut keys, mut differing) = (0, 0);
     for domain in domains(&left, &right, args.domain.as_deref())? {
@@ -114,7 +113,7 @@ fn compare(args: &Args) -> Outcome {
             if is_quiet() {
                 Ok(false)
             } else {
-                print(&mut out, args.json, domain, face, difference).map(|()| true)
+                print(&mut out, args.json, domain, &asked, difference).map(|()| true)
             }
         };
         keys += walk(left.entries(domain)?, right.entries(domain)?, found)?;
@@ -193,19 +192,20 @@ fn print(
     out: &mut Out,
     as_json: bool,
     domain: &str,
-    face: Face,
+    asked: &Asked,
     difference: &Difference<'_>,
 ) -> Result<(), Failure> {
+    let (face_of_keys, face) = (asked.face(), asked.face_of(domain));
     let Difference { key, left, right } = *difference;
     if as_json {
-        let show = |value: Option<&[u8]>| value.map(|value| face.show(value));
+        let show = |value: Option<&[u8]>| value.map(|value| face.json(value));
         return out.json(&json!({
-            "domain": domain, "key": face.show(key), "left": show(left), "right": show(right),
+            "domain": domain, "key": face_of_keys.show(key), "left": show(left), "right": show(right),
         }));
     }
     for (sign, value) in [('-', left), ('+', right)] {
         if let Some(value) = value {
-            out.line(format_args!("{sign}\t{domain}\t{}\t{}", face.line(key), face.line(value)))?;
+            out.line(format_args!("{sign}\t{domain}\t{}\t{}", face_of_keys.line(key), face.line(value)))?;
         }
     }
     Ok(())

@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let domain = asked.domain(args.question.domain.as_deref())?;
     let view = asked.view(args.question.at)?;
     let found: Option<Lookup> = asked.lookup(&view, domain, domain, &asked.key(domain, &args.key)?)?;
-    let face = asked.face();
+    let face = asked.face_of(domain);
     let value = found.as_ref().and_then(|found| found.change.value.as_deref());
     let mut out = Out::new();
     if args.question.json {
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             "domain": domain,
             "key": args.key,
             "at": view.height(),
-            "value": value.map(|value| face.show(value)),
+            "value": value.map(|value| face.json(value)),
             "block": found.as_ref().map(|found| found.change.block),
             "source": found.as_ref().map(|found| source_name(&found.source)),
         }))?;

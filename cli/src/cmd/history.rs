@@ -12,14 +12,20 @@ use crate::print::Out;
 /// Print all versions of a key, newest first: the block that wrote it, a tab, the value or `-` for a deletion.
 /// Exit code 1: the key has no version.
 #[derive(clap::Args)]
-#[command(after_help = format!("{RULE}
+#[command(after_help = format!("In an archive of the profile ethereum the domains balance, nonce and code, with
+an address, are the fields of that account: a line for each block that changed
+the field.
+
+{RULE}
 
 {HEIGHT_FORMS}
 
 Examples:
   icecore history chain.ice alice
   icecore history eth.ice 0x00000961ef480eb55e80d19ad83579a64c007002 \\
-      --domain nonce --at 100 --json"))]
+      --domain nonce --at 100 --json
+  icecore history state.ice 0x00000961ef480eb55e80d19ad83579a64c007002 \\
+      --domain account"))]
 pub(crate) struct Args {
     #[command(flatten)]
     place: Place,
@@ -43,16 +49,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let asked = Asked::open(&args.place, args.encoding, ONE_READ)?;
     let domain = asked.domain(args.domain.as_deref())?;
     let key = asked.key(domain, &args.key)?;
-    let face = asked.face();
-    let versions = match args.at {
-        Some(at) => asked.view(Some(at))?.history(domain, &key)?,
-        None => asked.reader.history(domain, &key)?,
-    };
-    let versions = versions.collect::<Result<Vec<_>, _>>()?;
+    let face = asked.face_of(domain);
+    let versions = asked.history(args.at, domain, &key)?;
     let mut out = Out::new();
     if args.json {
         let list: Vec<_> =
-            versions.iter().map(|v| (v.block, v.value.as_deref().map(|value| face.show(value)))).collect();
+            versions.iter().map(|v| (v.block, v.value.as_deref().map(|value| face.json(value)))).collect();
         out.json(&json!({ "versions": list }))?;
     } else {
         for version in &versions {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::ask::{Asked, Question};
-use crate::encoding::{RULE, hex};
+use crate::encoding::{RULE, hex, quantity_of};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::input::{LINE_LEN_MAX, ethereum_address, word};
 use crate::notes::note;
@@ -186,15 +186,6 @@ fn eip1186(address: &Address, keys: &[String], proof: &AccountProof) -> Eip1186 
         nonce: quantity_of(&account.nonce.to_be_bytes()),
         storage_hash: hash(&account.storage_root),
         storage_proof: keys.iter().zip(&proof.slots).map(slot).collect(),
-    }
-}
-
-/// A number as JSON-RPC writes it: `0x` and digits without leading zeros.
-fn quantity_of(bytes: &[u8]) -> String {
-    let digits = hex(bytes);
-    match digits[2..].trim_start_matches('0') {
-        "" => "0x0".to_owned(),
-        digits => format!("0x{digits}"),
     }
 }
 

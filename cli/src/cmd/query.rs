@@ -30,6 +30,8 @@ Requests and answers:
   {{\"scan\":{{\"domain\":\"kv\",\"prefix\":\"...\",\"at\":17,\"limit\":10}}}}
       {{\"items\":[[key,value],...]}} in key order
       also \"from\", \"to\" (the key after the last) and \"reverse\":true
+      and of storage in an archive of the profile ethereum \"account\":\"0x..\",
+      whose slots are wanted
   {{\"history\":{{\"domain\":\"kv\",\"key\":\"...\"}}}}
       {{\"versions\":[[block,value|null],...]}} newest first
   {{\"root\":{{\"at\":17}}}}

@@ -9,6 +9,7 @@
 mod datasets;
 mod diff;
 mod driver;
+mod ethereum;
 mod examples;
 mod export;
 mod info;

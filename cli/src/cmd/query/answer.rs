@@ -83,6 +83,9 @@ pub(super) struct AllOfKey<'a> {
 pub(super) struct Range<'a> {
     #[serde(borrow, default)]
     domain: Option<Text<'a>>,
+    /// Of which the slots are, in archives for Ethereum.
+    #[serde(borrow, default)]
+    account: Option<Text<'a>>,
     #[serde(borrow, default)]
     prefix: Option<Text<'a>>,
     #[serde(borrow, default)]
@@ -226,14 +229,13 @@ fn get(asked: &Asked, of: &OfKey, id: Option<&RawValue>, out: &mut Out) -> Resul
     let value = asked.value(&asked.view(of.at)?, domain, domain, &key)?;
     written(begin(id, out))?;
     written(out.write_all(b"\"value\":"))?;
-    written(asked.face().write_json_value(value.as_deref(), out))
+    written(asked.face_of(domain).write_json_value(value.as_deref(), out))
 }
 
 fn history(asked: &Asked, of: &AllOfKey, id: Option<&RawValue>, out: &mut Out) -> Result<(), Refusal> {
     let domain = asked.domain(of.domain.as_deref())?;
-    let versions = asked.reader.history(domain, &asked.key(domain, &of.key)?)?;
-    let versions = versions.collect::<Result<Vec<_>, _>>()?;
-    let face = asked.face();
+    let versions = asked.history(None, domain, &asked.key(domain, &of.key)?)?;
+    let face = asked.face_of(domain);
     written(begin(id, out))?;
     written(out.write_all(b"\"versions\":["))?;
     for (idx, version) in versions.iter().enumerate() {
@@ -247,13 +249,14 @@ fn history(asked: &Asked, of: &AllOfKey, id: Option<&RawValue>, out: &mut Out) -
 fn scan(asked: &Asked, range: &Range, id: Option<&RawValue>, out: &mut Out) -> Result<(), Refusal> {
     let domain = asked.domain(range.domain.as_deref())?;
     let bounds = Bounds {
+        account: range.account.as_deref(),
         prefix: range.prefix.as_deref(),
         from: range.from.as_deref(),
         to: range.to.as_deref(),
         reverse: range.reverse,
     };
     let scan = bounds.scan(asked, domain)?;
-    let (face_of_keys, face) = (asked.face_of_keys(bounds.first()), asked.face());
+    let (face_of_keys, face) = (asked.face_of_keys(bounds.first()), asked.face_of(domain));
     let view = asked.view(range.at)?;
     let entries = view.scan(domain, &scan)?;
     written(begin(id, out))?;

@@ -135,7 +135,8 @@ impl Gets<'_> {
         let value = self.value(&of)?;
         begin(id, out).ok()?;
         out.extend_from_slice(b"\"value\":");
-        self.asked.face().write_json_value(value.as_deref(), out).ok()?;
+        let name = self.asked.domain(of.domain.as_deref()).ok()?;
+        self.asked.face_of(name).write_json_value(value.as_deref(), out).ok()?;
         out.extend_from_slice(b"}\n");
         Some(())
     }

@@ -1,0 +1,102 @@
+//! What a user sees of an archive of the profile ethereum: accounts by their fields, and slots by the address of their account.
+
+use serde_json::{Value, json};
+
+use crate::driver::{Place, icecore, icecore_reading};
+
+const A: &str = "0x1111111111111111111111111111111111111111";
+const B: &str = "0x2222222222222222222222222222222222222222";
+
+/// Account A is born in block 1, gets a code in 3, is destroyed in 5 and born again in 6; B only has a balance and a slot.
+fn archive(place: &Place) -> String {
+    let change = |block: u64, address: &str, field: &str, value: Value| json!({"block": block, "address": address, "field": field, "value": value});
+    let slot = |block: u64, address: &str, value: &str| json!({"block": block, "address": address, "field": "storage", "slot": "0x1", "value": value});
+    let feed = [
+        change(1, A, "nonce", json!("0x1")),
+        change(1, A, "balance", json!("0x3e8")),
+        change(1, B, "balance", json!("0x5")),
+        slot(1, B, "0xb"),
+        change(2, A, "balance", json!("0x7d0")),
+        change(3, A, "code", json!("0x6001")),
+        slot(3, A, "0xa"),
+        change(4, A, "nonce", json!("0x2")),
+        change(5, A, "balance", Value::Null),
+        change(5, A, "nonce", Value::Null),
+        change(5, A, "code", Value::Null),
+        json!({"block": 5, "address": A, "field": "storage", "slot": "0x1", "value": null}),
+        change(6, A, "balance", json!("0x1")),
+    ];
+    let (dir, file) = (place.text("eth.ice"), place.text("feed.jsonl"));
+    std::fs::write(&file, feed.map(|line| format!("{line}\n")).concat()).unwrap();
+    icecore(&["ingest", &dir, &file, "--format", "eth-changes", "--create", "--profile", "ethereum"]).ok();
+    dir
+}
+
+#[test]
+fn the_history_of_a_field_has_the_blocks_that_changed_it() {
+    let place = Place::new();
+    let dir = archive(&place);
+    let history = |domain: &str| icecore(&["history", &dir, A, "--domain", domain]).ok().out;
+    assert_eq!(history("balance"), "6\t0x01\n5\t-\n2\t0x07d0\n1\t0x03e8\n");
+    assert_eq!(history("nonce"), "6\t0x00\n5\t-\n4\t0x02\n1\t0x01\n");
+    assert_eq!(history("code"), "5\t-\n3\t0x6001\n");
+    let lines = history("account");
+    assert_eq!(lines.lines().next(), Some("6\tnonce=0x0 balance=0x1"));
+    assert!(
+        lines.contains("1\tnonce=0x1 balance=0x3e8\n")
+            && lines.contains("3\tnonce=0x1 balance=0x7d0 codeHash=0x")
+    );
+    assert_eq!(lines.lines().count(), 6, "{lines}");
+    let at = icecore(&["history", &dir, A, "--domain", "balance", "--at", "4", "--json"]).ok().json();
+    assert_eq!(at, json!({"versions": [[2, "0x07d0"], [1, "0x03e8"]]}));
+    icecore(&["history", &dir, B, "--domain", "code"]).fails(1, "no version in code");
+    icecore(&["history", &dir, A]).fails(2, "name one: account, code, storage, balance, nonce");
+    let request = json!({"history": {"domain": "nonce", "key": A}});
+    let answer = icecore_reading(&["query", &dir], format!("{request}\n").as_bytes()).ok().json();
+    assert_eq!(answer, json!({"versions": [[6, "0x00"], [5, null], [4, "0x02"], [1, "0x01"]]}));
+}
+
+#[test]
+fn an_account_is_shown_by_its_fields() {
+    let place = Place::new();
+    let dir = archive(&place);
+    let get = ["get", &dir, B, "--domain", "account"];
+    assert_eq!(icecore(&get).ok().out, "nonce=0x0 balance=0x5\n");
+    let found = icecore(&[&get[..], &["--json"]].concat()).ok().json();
+    assert_eq!((&found["value"]["balance"], &found["value"]["nonce"]), (&json!("0x5"), &json!("0x0")));
+    assert!(icecore(&[&get[..], &["--encoding", "hex"]].concat()).ok().out.starts_with("0x"));
+    let scan = icecore(&["scan", &dir, "--domain", "account", "--at", "4"]).ok().out;
+    assert!(scan.contains("\tnonce=0x2 balance=0x7d0 codeHash=0x"), "{scan}");
+    let diff = icecore(&["diff", &dir, "--from", "1", "--to", "2"]);
+    assert!(diff.out.ends_with("\tnonce=0x1 balance=0x7d0\n"), "{}", diff.out);
+    let requests =
+        [json!({"get": {"domain": "account", "key": B}}), json!({"scan": {"domain": "account", "at": 5}})];
+    let answers =
+        icecore_reading(&["query", &dir], requests.map(|line| format!("{line}\n")).concat().as_bytes());
+    let answers = answers.ok().json_lines();
+    assert_eq!(answers[0]["value"]["balance"], "0x5");
+    assert_eq!(answers[1]["items"][0][1], answers[0]["value"]);
+}
+
+#[test]
+fn slots_are_found_by_the_address_of_their_account() {
+    let place = Place::new();
+    let dir = archive(&place);
+    let scan =
+        |bound: &[&str]| icecore(&[&["scan", &dir, "--domain", "storage", "--at", "4"], bound].concat());
+    for (account, value) in [(A, "0a"), (B, "0b")] {
+        let found = scan(&["--account", account]).ok().out;
+        assert!(found.lines().count() == 1 && found.ends_with(&format!("{value}\n")), "{found}");
+        let request = json!({"scan": {"domain": "storage", "account": account, "at": 4}});
+        let answer = icecore_reading(&["query", &dir], format!("{request}\n").as_bytes()).ok().json();
+        assert_eq!(answer["items"].as_array().unwrap().len(), 1);
+    }
+    // The keys are hashes: what looks like a prefix finds nothing, and says so.
+    let found = scan(&["--prefix", A]).ok();
+    assert!(found.out.is_empty() && found.err.contains("--account"), "{}", found.err);
+    let whole = icecore(&["scan", &dir, "--domain", "account"]).ok().out;
+    let path = whole.split('\t').next().unwrap();
+    assert_eq!(icecore(&["scan", &dir, "--domain", "account", "--from", path]).ok().out, whole);
+    icecore(&["scan", &dir, "--domain", "account", "--account", A]).fails(2, "only the domain storage");
+    scan(&["--account", "0x12"]).fails(2, "no address of 20 bytes");
+}
