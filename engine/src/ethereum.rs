@@ -57,6 +57,7 @@ pub fn word(number: u64) -> Word {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockState {
     accounts: BTreeMap<Address, AccountChange>,
+    clears_empty: bool,
 }
 
 /// What a block changes of one account. Fields that are `None` stay as they are; `Some(None)` says that the account has none any more.
@@ -109,6 +110,14 @@ impl BlockState {
         self.accounts.entry(address).or_default()
     }
 
+    /// Clears the accounts of this block that are empty after it, as EIP-161 has it: those without nonce, balance and code go with their
+    /// slots. It is for the blocks from the one on at which the chain has that rule, for feeds that list every account that a block
+    /// touches and leave the rule to the reader, as block access lists do. Without it the feed says what goes, and an empty
+    /// account is an account.
+    pub fn clear_empty_accounts(&mut self) {
+        self.clears_empty = true;
+    }
+
     /// Writes the records of the accounts that change, their codes and their slots. `before` is the state that the block is written on;
     /// `None` for the first block. An account that is gone loses all its slots.
     ///
@@ -120,7 +129,8 @@ impl BlockState {
     pub fn write(&self, before: Option<&View>, block: &mut BlockWriter<'_>) -> Result<(), Error> {
         for (address, change) in &self.accounts {
             let former = before.map_or(Ok(None), |view| view.account(address))?;
-            let account = change.account(former);
+            let after = change.account(former);
+            let account = after.filter(|account| !self.clears_empty || !is_empty(account));
             let is_wiped = change.wipes_storage || (account.is_none() && former.is_some());
             if let Some(view) = before.filter(|_| is_wiped) {
                 wipe(view, address, block)?;
@@ -138,7 +148,9 @@ impl BlockState {
                     block.put(CODE, &hash, code)?;
                 }
             }
-            for (slot, value) in &change.slots {
+            // What a cleared account wrote into its storage goes with it.
+            let slots = change.slots.iter().filter(|_| account == after);
+            for (slot, value) in slots {
                 let key = [&address[..], slot].concat();
                 if *value == Word::default() {
                     block.delete(STORAGE, &key)?;
@@ -149,6 +161,11 @@ impl BlockState {
         }
         Ok(())
     }
+}
+
+/// Whether an account is empty by EIP-161, which does not ask for its storage.
+fn is_empty(account: &Account) -> bool {
+    account.nonce == 0 && account.balance == Word::default() && account.code_hash == EMPTY_CODE_HASH
 }
 
 /// Deletes all slots of an account.

@@ -147,6 +147,39 @@ fn an_archive_for_ethereum_keeps_state_and_proves_it_at_every_block() {
     assert!(verify(&path, VerifyMode::Full, &()).unwrap().problems.is_empty());
 }
 
+#[test]
+fn empty_accounts_are_accounts_until_blocks_clear_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = Archive::create(dir.path().join("eth.ice"), ethereum()).unwrap();
+    let touch = |height: u64, clears: bool| {
+        let change = |state: &mut BlockState| {
+            if clears {
+                state.clear_empty_accounts();
+            }
+            state.account(A).balance = Some(Some(word(0)));
+            state.account(A).slots.insert(word(height), word(1));
+            state.account(B).nonce = Some(Some(1));
+        };
+        commit(&archive, height, change).unwrap()
+    };
+    let kept = touch(1, false);
+    assert_eq!(archive.at(1).unwrap().account(&A).unwrap(), Some(Account::default()));
+    assert_eq!(proved(archive.reader(), 1, &A, &[1]), [word(1)]);
+    let cleared = touch(2, true);
+    assert_eq!(archive.at(2).unwrap().account(&A).unwrap(), None);
+    assert_eq!(
+        (slot(&archive, 2, &A, 1), slot(&archive, 2, &A, 2)),
+        (None, None),
+        "its storage went with it"
+    );
+    assert!(archive.at(2).unwrap().account(&B).unwrap().is_some());
+    // Nothing is left to be cleared, and what a feed deletes by itself comes to the same.
+    assert_eq!(touch(3, true), cleared);
+    let other = Archive::create(dir.path().join("other.ice"), ethereum()).unwrap();
+    let alone = commit(&other, 1, |state| state.account(B).nonce = Some(Some(1))).unwrap();
+    assert!(alone == cleared && alone != kept);
+}
+
 /// A domain, a key and what is put there.
 type OneChange = (&'static str, Vec<u8>, Option<Vec<u8>>);
 

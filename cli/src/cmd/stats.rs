@@ -1,6 +1,6 @@
 //! `icecore stats`.
 
-use icecore::default_resident_budget;
+use icecore::{Commitment, default_resident_budget};
 use serde_json::json;
 
 use super::ls::damage_in;
@@ -53,6 +53,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             "kvbi_bytes": stats.kvbi_bytes,
             "resident_budget": resident_budget,
             "node_bytes": stats.node_bytes,
+            "commitment": reader.commitment().name(),
             "log_bytes": stats.log_bytes,
             "density": stats.rule.map(rule_as_json),
             "steps_in_memory": stats.steps_in_memory,
@@ -64,9 +65,15 @@ pub(crate) fn run(args: &Args) -> Outcome {
             Some((first, head)) => format!("{first} to {head}"),
             None => "none yet".to_owned(),
         };
-        let snapshots = match reader.snapshot_period() {
-            Some(blocks) => format!("every {}, part of the files above", plural(blocks.get(), "block")),
-            None => "off".to_owned(),
+        let (nodes, kept) = match (reader.snapshot_period(), reader.commitment()) {
+            (Some(blocks), _) => {
+                ("snapshots", format!("every {}, part of the files above", plural(blocks.get(), "block")))
+            }
+            (None, Commitment::Ethereum) if reader.keeps_rows() => {
+                ("rows", "at every block, part of the files above".to_owned())
+            }
+            (None, Commitment::Ethereum) => ("rows", "off".to_owned()),
+            (None, _) => ("snapshots", "off".to_owned()),
         };
         let per_entry = |size: u64| match stats.entries {
             0 => String::new(),
@@ -87,6 +94,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         };
         let rows = [
             ["domains".to_owned(), domains.join(", "), String::new()],
+            ["commitment".to_owned(), reader.commitment().name().to_owned(), String::new()],
             ["blocks".to_owned(), blocks, format!("{} heights a step", count(reader.blocks_per_step()))],
             ["segments".to_owned(), segments, plural(stats.entries, "version")],
             [".kv".to_owned(), bytes(stats.kv_bytes), per_entry(stats.kv_bytes)],
@@ -94,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             [".kvei".to_owned(), bytes(stats.kvei_bytes), per_entry(stats.kvei_bytes)],
             [".kvbi".to_owned(), bytes(stats.kvbi_bytes), per_entry(stats.kvbi_bytes)],
             ["read at opening".to_owned(), bytes(read_at_opening), resident],
-            ["snapshots".to_owned(), bytes(stats.node_bytes), snapshots],
+            [nodes.to_owned(), bytes(stats.node_bytes), kept],
             ["log".to_owned(), known(stats.log_bytes.map(bytes)), String::new()],
             ["in memory".to_owned(), bytes(stats.memory_bytes), plural(stats.steps_in_memory, "step")],
             ["density".to_owned(), String::new(), known(stats.rule.map(rule_name))],

@@ -57,6 +57,31 @@ fn the_history_of_a_field_has_the_blocks_that_changed_it() {
 }
 
 #[test]
+fn blocks_clear_empty_accounts_from_the_one_named() {
+    let place = Place::new();
+    let (dir, other, file) = (place.text("eth.ice"), place.text("other.ice"), place.text("feed.jsonl"));
+    let change = |block: u64, address: &str, balance: &str| {
+        let line = json!({"block": block, "address": address, "field": "balance", "value": balance});
+        format!("{line}\n")
+    };
+    let feed = [change(1, A, "0x0"), change(1, B, "0x1"), change(2, B, "0x0"), change(3, A, "0x0")];
+    std::fs::write(&file, feed.concat()).unwrap();
+    let made = ["--format", "eth-changes", "--create", "--profile", "ethereum"];
+    icecore(&[&["ingest", &dir, &file][..], &made, &["--eip161-from", "2"]].concat()).ok();
+    let accounts = |dir: &str, at: &str| {
+        icecore(&["scan", dir, "--domain", "account", "--at", at]).ok().out.lines().count()
+    };
+    assert_eq!(["1", "2", "3"].map(|at| accounts(&dir, at)), [2, 1, 0]);
+    icecore(&[&["ingest", &other, &file][..], &made].concat()).ok();
+    assert_eq!(["1", "2", "3"].map(|at| accounts(&other, at)), [2, 2, 2]);
+    // What was made by another rule is another chain.
+    icecore(&["ingest", &other, &file, "--format", "eth-changes", "--eip161-from", "2"]).fails(2, "block 2");
+    let plain = ["ingest", &place.text("a.ice"), &file, "--format", "eth-changes", "--create"];
+    icecore(&[&plain[..], &["--eip161-from", "2"]].concat()).fails(2, "--eip161-from is for archives");
+    assert!(icecore(&["stats", &dir]).ok().out.contains("commitment       ethereum"));
+}
+
+#[test]
 fn an_account_is_shown_by_its_fields() {
     let place = Place::new();
     let dir = archive(&place);

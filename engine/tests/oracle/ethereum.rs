@@ -25,8 +25,12 @@ const SLOTS: u64 = 9;
 /// The bytes of an address.
 const ADDRESS_LEN: usize = 20;
 
-/// What a block changes, by account.
-pub(crate) type Block = BTreeMap<Address, AccountChange>;
+/// What a block changes, by account, and whether it clears those that are empty then.
+#[derive(Default)]
+pub(crate) struct Block {
+    accounts: BTreeMap<Address, AccountChange>,
+    clears_empty: bool,
+}
 
 /// The form in which a key of a domain is stored, and the order of keys.
 pub(crate) fn stored(domain: usize, key: &[u8]) -> Vec<u8> {
@@ -99,11 +103,11 @@ fn draw_account(random: &mut Random, exists: bool) -> AccountChange {
 
 /// Draws a block of up to `max` accounts on the newest state.
 pub(crate) fn draw(random: &mut Random, oracle: &Oracle, max: u64) -> Block {
-    let mut block = Block::new();
+    let mut block = Block { clears_empty: random.below(2) == 0, ..Block::default() };
     for _ in 0..random.below(max + 1) {
         let address = [random.below(ACCOUNTS) as u8; ADDRESS_LEN];
         let exists = account(oracle, &address, u64::MAX).is_some();
-        block.insert(address, draw_account(random, exists));
+        block.accounts.insert(address, draw_account(random, exists));
     }
     block
 }
@@ -113,13 +117,17 @@ pub(crate) fn sure_change(oracle: &Oracle) -> Block {
     let address = [1; ADDRESS_LEN];
     let nonce = account(oracle, &address, u64::MAX).unwrap_or_default().nonce + 1;
     let slots = BTreeMap::from([(word(2), word(nonce))]);
-    Block::from([(address, AccountChange { nonce: Some(Some(nonce)), slots, ..AccountChange::default() })])
+    let change = AccountChange { nonce: Some(Some(nonce)), slots, ..AccountChange::default() };
+    Block { accounts: BTreeMap::from([(address, change)]), clears_empty: false }
 }
 
 /// The block for [`BlockState::write`].
 pub(crate) fn block_state(block: &Block) -> BlockState {
     let mut state = BlockState::new();
-    for (address, change) in block {
+    if block.clears_empty {
+        state.clear_empty_accounts();
+    }
+    for (address, change) in &block.accounts {
         *state.account(*address) = change.clone();
     }
     state
@@ -128,9 +136,13 @@ pub(crate) fn block_state(block: &Block) -> BlockState {
 /// What a block writes on the newest state.
 pub(crate) fn changes(oracle: &Oracle, block: &Block) -> Vec<Change> {
     let mut changes = BTreeMap::new();
-    for (address, change) in block {
+    for (address, change) in &block.accounts {
         let before = account(oracle, address, u64::MAX);
-        let after = account_after(before, change);
+        let mut after = account_after(before, change);
+        let is_cleared = block.clears_empty && after == Some(Account::default());
+        if is_cleared {
+            after = None;
+        }
         if change.wipes_storage || after.is_none() {
             for slot in slots(oracle, address, u64::MAX).keys() {
                 changes.insert((2, slot_key(address, slot)), None);
@@ -145,7 +157,7 @@ pub(crate) fn changes(oracle: &Oracle, block: &Block) -> Vec<Change> {
                 changes.insert((1, hash), Some(code.clone()));
             }
         }
-        for (slot, value) in &change.slots {
+        for (slot, value) in change.slots.iter().filter(|_| !is_cleared) {
             let value = Some(value.to_vec()).filter(|value| value.iter().any(|byte| *byte != 0));
             changes.insert((2, slot_key(address, slot)), value);
         }

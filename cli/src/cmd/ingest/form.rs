@@ -15,19 +15,22 @@ pub(super) struct Form {
     pub(super) names: Vec<String>,
     /// Whether they are fields of accounts, of which the archive has records.
     is_state: bool,
+    /// The block from which empty accounts are cleared.
+    clear_empty_from: Option<u64>,
     headers: Option<Headers>,
 }
 
 impl Form {
-    /// That of an archive. Roots are compared with those of `headers`.
+    /// That of an archive. Roots are compared with those of `headers`, and blocks from `clear_empty_from` on clear empty accounts.
     pub(super) fn of(
         archive: &Archive,
         format: FormatName,
         headers: Option<PathBuf>,
+        clear_empty_from: Option<u64>,
         names: Vec<String>,
     ) -> Self {
         let is_state = archive.reader().commitment() == Commitment::Ethereum && format != FormatName::Jsonl;
-        Self { names, is_state, headers: headers.map(Headers::open) }
+        Self { names, is_state, clear_empty_from, headers: headers.map(Headers::open) }
     }
 
     /// The block as it is written.
@@ -36,8 +39,12 @@ impl Form {
         archive: &'a Archive,
         block: &Block,
     ) -> Result<BlockWriter<'a>, Failure> {
-        let mut writer =
-            if self.is_state { draft_state(archive, block)? } else { draft(archive, &self.names, block)? };
+        let mut writer = if self.is_state {
+            let clears_empty = self.clear_empty_from.is_some_and(|from| from <= block.height);
+            draft_state(archive, block, clears_empty)?
+        } else {
+            draft(archive, &self.names, block)?
+        };
         if let Some(headers) = &mut self.headers {
             writer.expect_root(headers.root_of(block.height)?);
         }
@@ -78,8 +85,15 @@ fn state_before(archive: &Archive, height: u64) -> Result<Option<View>, Error> {
 ///
 /// # Errors
 /// A number is too large for the state; the archive cannot be read.
-fn draft_state<'a>(archive: &'a Archive, block: &Block) -> Result<BlockWriter<'a>, Failure> {
+fn draft_state<'a>(
+    archive: &'a Archive,
+    block: &Block,
+    clears_empty: bool,
+) -> Result<BlockWriter<'a>, Failure> {
     let mut state = BlockState::new();
+    if clears_empty {
+        state.clear_empty_accounts();
+    }
     for address in block.changes.wiped() {
         state.account(*address).wipes_storage = true;
     }

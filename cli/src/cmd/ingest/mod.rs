@@ -61,6 +61,10 @@ pub(crate) struct Args {
     /// For archives of the profile ethereum
     #[arg(long, value_name = "FILE")]
     headers: Option<PathBuf>,
+    /// Clear the accounts that blocks from N on change and leave without nonce, balance and code (EIP-161). Without it the input says
+    /// which accounts go. For archives of the profile ethereum
+    #[arg(long, value_name = "N", value_parser = number::whole)]
+    eip161_from: Option<u64>,
     /// How keys and values of jsonl are written
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     encoding: Encoding,
@@ -111,7 +115,10 @@ block stand together. Plain, zstd or gzip:
 In an archive of the profile ethereum both become records of accounts, code and
 storage, and each block has its state root, computed. With --headers FILE the
 root must be the one in the header: a block whose root is another one is not
-taken, and the command stops with both roots; blocks before it stay.
+taken, and the command stops with both roots; blocks before it stay. Where the
+input lists what blocks touch and leaves EIP-161 to the reader, as block access
+lists do, --eip161-from N says from which block on (mainnet: 2675000) empty
+accounts go; give it again with every later part of the chain.
 
 {LIMITS}
 
@@ -167,8 +174,9 @@ pub(crate) fn run(args: Args) -> Outcome {
         present.as_ref().map_or(args.shape.commitment(), |archive| archive.reader().commitment());
     if commitment != Commitment::Ethereum {
         check_domains(&domains, args.format)?;
-        if args.headers.is_some() {
-            return Err(Failure::usage("--headers is for archives of the profile ethereum"));
+        let given = [("--headers", args.headers.is_some()), ("--eip161-from", args.eip161_from.is_some())];
+        if let Some((option, _)) = given.iter().find(|(_, is_given)| *is_given) {
+            return Err(Failure::usage(format!("{option} is for archives of the profile ethereum")));
         }
     }
     let head = present.as_ref().and_then(|archive| archive.reader().head());
@@ -197,7 +205,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     let bar = progress::input(size_of(&args.files));
     let mut tally = Tally::default();
     let shown = Shown { bar: &bar, meter: &meter, started };
-    let mut form = Form::of(&archive, args.format, args.headers.clone(), names);
+    let mut form = Form::of(&archive, args.format, args.headers.clone(), args.eip161_from, names);
     let ingested = commit_all(&archive, &mut form, blocks, &mut tally, &shown);
     bar.finish_and_clear();
     let ingested = ingested.and_then(|()| if args.no_merge { Ok(()) } else { tidy(&archive) });
