@@ -5,7 +5,7 @@
 //! elsewhere the tries are rebuilt. Either way the root is compared with the recorded one.
 
 use icecore_hot::Root;
-use icecore_hot::ethereum::{Account, EMPTY_ROOT, KeyPath, PartialTrieError, keccak256, slot_rlp};
+use icecore_hot::ethereum::{Account, EMPTY_ROOT, KeyPath, PartialTrieBuilder, PartialTrieError, keccak256};
 use icecore_segments::step::BlockNumber;
 
 use crate::commitment::ACCOUNT_LEN;
@@ -72,8 +72,7 @@ impl StateRows<'_> {
         let trie = KeptTrie { version, nodes, at, account: None, depth };
         let opened = trie.open(&paths, tally)?;
         let accounts = self.accounts(&opened.ranges)?;
-        let leaves = accounts.iter().map(|(path, account)| (*path, account.rlp()));
-        let trie = opened.complete(leaves).ok_or_else(|| damaged(at))?;
+        let trie = opened.complete(&accounts, PartialTrieBuilder::push_account).ok_or_else(|| damaged(at))?;
         version.check_root(at, trie.root())?;
         let prove = |(address, slots): &(Address, &[Word])| {
             let path = keccak256(address);
@@ -102,8 +101,7 @@ impl StateRows<'_> {
         let trie = KeptTrie { version, nodes, at, account: Some(prefix), depth: top.depth };
         let opened = trie.open(&paths(slots.iter().map(|slot| &slot[..])), tally)?;
         let values = self.slots(&prefix, &opened.ranges)?;
-        let leaves = values.iter().map(|(path, value)| (*path, slot_rlp(value)));
-        let trie = opened.complete(leaves).ok_or_else(|| damaged(at))?;
+        let trie = opened.complete(&values, PartialTrieBuilder::push_slot).ok_or_else(|| damaged(at))?;
         if trie.root() != Root(root) {
             return Err(damaged(at));
         }

@@ -6,7 +6,7 @@
 //! from them, and whoever proves compares it with the one that was recorded.
 
 use icecore_hot::HashBackend;
-use icecore_hot::ethereum::{KeyPath, Nibbles, NodeRef, PartialTrie, PartialTrieBuilder};
+use icecore_hot::ethereum::{KeyPath, Nibbles, NodeRef, PartialTrie, PartialTrieBuilder, PartialTrieError};
 use icecore_segments::step::BlockNumber;
 
 use crate::commitment::ACCOUNT_LEN;
@@ -173,21 +173,21 @@ impl KeptTrie<'_> {
 }
 
 impl OpenedTrie {
-    /// Puts what is known and the leaves of the ranges, which ascend, together; `None` where they are no trie.
-    pub(crate) fn complete(
+    /// Puts what is known and the leaves of the ranges, which ascend and which `push` adds, together; `None` where they are no trie.
+    pub(crate) fn complete<L>(
         self,
-        leaves: impl IntoIterator<Item = (KeyPath, Vec<u8>)>,
+        leaves: &[(KeyPath, L)],
+        push: impl Fn(&mut PartialTrieBuilder, &KeyPath, &L) -> Result<(), PartialTrieError>,
     ) -> Option<PartialTrie> {
-        let (mut builder, mut known) = (PartialTrieBuilder::new(), self.known.into_iter().peekable());
-        for (path, value) in leaves {
-            while let Some((position, node)) = known.next_if(|(position, _)| position.paths().0 <= path) {
-                builder.push_node(&position, &node).ok()?;
-            }
-            builder.push_leaf(&path, value).ok()?;
+        let (mut builder, mut rest) = (PartialTrieBuilder::new(), leaves);
+        for (position, node) in &self.known {
+            let (first, _) = position.paths();
+            let (before, after) = rest.split_at(rest.partition_point(|(path, _)| *path < first));
+            before.iter().try_for_each(|(path, leaf)| push(&mut builder, path, leaf)).ok()?;
+            builder.push_node(position, node).ok()?;
+            rest = after;
         }
-        for (position, node) in known {
-            builder.push_node(&position, &node).ok()?;
-        }
+        rest.iter().try_for_each(|(path, leaf)| push(&mut builder, path, leaf)).ok()?;
         Some(builder.finish(HashBackend::default()))
     }
 }

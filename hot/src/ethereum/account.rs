@@ -50,10 +50,13 @@ impl Default for Account {
     }
 }
 
+/// The longest RLP of an account.
+const RLP_MAX: usize = 2 + 9 + 33 + 2 * 33;
+
 impl Account {
     /// The value of the account's leaf: `RLP[nonce, balance, storage root, code hash]`.
     pub fn rlp(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(RLP_MAX);
         self.write_rlp(&mut out);
         out
     }
@@ -172,9 +175,14 @@ fn take_nonce(bytes: &mut &[u8]) -> Result<u64, AccountDecodeError> {
 
 /// The value of a slot's leaf: the RLP of the number, in which no zero is kept.
 pub fn slot_rlp(value: &Hash) -> Vec<u8> {
-    let mut out = Vec::new();
-    rlp::put_string(&mut out, rlp::trimmed(value));
+    let mut out = Vec::with_capacity(33);
+    put_slot_rlp(&mut out, value);
     out
+}
+
+/// Appends the same.
+pub(crate) fn put_slot_rlp(out: &mut Vec<u8>, value: &Hash) {
+    rlp::put_string(out, rlp::trimmed(value));
 }
 
 /// Reads the value of a slot's leaf; `None` where it is not the one that [`slot_rlp`] gives for a number above zero.

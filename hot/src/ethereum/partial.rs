@@ -3,7 +3,9 @@
 //! Where a trie was kept as rows of references, whoever proves a path puts together what is beside it, here. The parts
 //! must cover the trie: then the root follows from them, and whoever knows the root knows whether they are right.
 
-use crate::ethereum::account::EMPTY_ROOT;
+use std::ops::Range;
+
+use crate::ethereum::account::{Account, EMPTY_ROOT, put_slot_rlp};
 use crate::ethereum::nibbles::{KeyPath, Nibbles, PATH_LEN, common_nibbles, nibble};
 use crate::ethereum::node::{INLINE_BELOW, NodeRef, Reference, put_branch, put_extension, put_leaf};
 use crate::ethereum::proof::ProofNodes;
@@ -53,13 +55,11 @@ struct PartNode {
 enum Content {
     Leaf {
         path: KeyPath,
-        value: Vec<u8>,
+        /// Where its value is among those of all leaves.
+        value: Range<usize>,
     },
     /// A branch that is known by its reference.
-    Known {
-        position: Nibbles,
-        reference: Reference,
-    },
+    Known { position: Nibbles, reference: Reference },
     Branch {
         /// The position of the branch itself; what it skips are the last nibbles of it.
         position: Nibbles,
@@ -85,6 +85,8 @@ impl Content {
 #[derive(Debug, Default)]
 pub struct PartialTrieBuilder {
     parts: Vec<Content>,
+    /// The values of all leaves.
+    values: Vec<u8>,
 }
 
 impl PartialTrieBuilder {
@@ -93,13 +95,26 @@ impl PartialTrieBuilder {
         Self::default()
     }
 
-    /// Takes the next leaf: its value is [`Account::rlp`](crate::ethereum::Account::rlp) or
-    /// [`slot_rlp`](crate::ethereum::slot_rlp).
+    /// Takes the next leaf of a trie of accounts.
     ///
     /// # Errors
     /// Its path is not after the part before.
-    pub fn push_leaf(&mut self, path: &KeyPath, value: Vec<u8>) -> Result<(), PartialTrieError> {
-        self.push(Content::Leaf { path: *path, value })
+    pub fn push_account(&mut self, path: &KeyPath, account: &Account) -> Result<(), PartialTrieError> {
+        self.push_leaf(path, |value| account.write_rlp(value))
+    }
+
+    /// Takes the next leaf of a storage trie, a big-endian number above zero.
+    ///
+    /// # Errors
+    /// Its path is not after the part before.
+    pub fn push_slot(&mut self, path: &KeyPath, value: &[u8; 32]) -> Result<(), PartialTrieError> {
+        self.push_leaf(path, |out| put_slot_rlp(out, value))
+    }
+
+    fn push_leaf(&mut self, path: &KeyPath, put: impl FnOnce(&mut Vec<u8>)) -> Result<(), PartialTrieError> {
+        let start = self.values.len();
+        put(&mut self.values);
+        self.push(Content::Leaf { path: *path, value: start..self.values.len() })
     }
 
     /// Takes the next branch that is known by its reference, as it was told for a position.
@@ -128,7 +143,8 @@ impl PartialTrieBuilder {
     /// # Cost
     /// Linear; leaves and branches are hashed by lanes, the deepest first.
     pub fn finish(self, backend: HashBackend) -> PartialTrie {
-        let mut trie = PartialTrie { nodes: Vec::new(), top: None };
+        let nodes = Vec::with_capacity(self.parts.len() + self.parts.len() / 2);
+        let mut trie = PartialTrie { nodes, top: None, values: self.values };
         let mut levels: Vec<Vec<(u32, usize)>> = vec![Vec::new(); PATH_LEN + 1];
         let mut parts: Vec<Option<Content>> = self.parts.into_iter().map(Some).collect();
         if !parts.is_empty() {
@@ -147,6 +163,7 @@ impl PartialTrieBuilder {
 pub struct PartialTrie {
     nodes: Vec<PartNode>,
     top: Option<u32>,
+    values: Vec<u8>,
 }
 
 impl PartialTrie {
@@ -294,7 +311,7 @@ impl PartialTrie {
     fn put_own(&self, node: u32, depth: usize, out: &mut Vec<u8>) {
         match &self.nodes[node as usize].content {
             Content::Known { .. } => {}
-            Content::Leaf { path, value } => put_leaf(out, path, depth, value),
+            Content::Leaf { path, value } => put_leaf(out, path, depth, &self.values[value.clone()]),
             Content::Branch { children, .. } => {
                 let (mut mask, mut inlined, mut references) = (0u16, 0u16, Vec::with_capacity(16));
                 for (nibble, child) in children {

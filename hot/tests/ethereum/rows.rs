@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use icecore_hot::HashBackend;
 use icecore_hot::ethereum::{
     Account, Nibbles, NodeRef, PartialTrie, PartialTrieBuilder, PartialTrieError, Reference, StateTrie,
-    TrieId, Undo, slot_rlp,
+    TrieId, Undo,
 };
 use proptest::prelude::*;
 
-use crate::model::{Model, ModelAccount, Path, block, ops, path};
+use crate::model::{Model, Path, block, ops, path};
 
 type Rows = BTreeMap<(TrieId, usize, Vec<u8>), NodeRef>;
 
@@ -40,9 +40,16 @@ fn follow(rows: &mut Rows, trie: &StateTrie, undo: &Undo, depths: &[usize]) {
 }
 
 /// A trie of all leaves, those of one depth as their rows say but for the position of the target.
-fn partial(rows: &Rows, id: TrieId, depth: usize, leaves: &[(Path, Vec<u8>)], target: &Path) -> PartialTrie {
+fn partial<L>(
+    rows: &Rows,
+    id: TrieId,
+    depth: usize,
+    leaves: &[(Path, L)],
+    push: impl Fn(&mut PartialTrieBuilder, &Path, &L) -> Result<(), PartialTrieError>,
+    target: &Path,
+) -> PartialTrie {
     let (mut builder, mut last) = (PartialTrieBuilder::new(), None);
-    for (path, value) in leaves {
+    for (path, leaf) in leaves {
         let position = Nibbles::prefix(path, depth);
         match rows.get(&(id, depth, key(&position))) {
             Some(node) if !position.is_prefix_of(target) => {
@@ -51,22 +58,28 @@ fn partial(rows: &Rows, id: TrieId, depth: usize, leaves: &[(Path, Vec<u8>)], ta
                     last = Some(position);
                 }
             }
-            _ => builder.push_leaf(path, value.clone()).unwrap(),
+            _ => push(&mut builder, path, leaf).unwrap(),
         }
     }
     builder.finish(HashBackend::Auto)
 }
 
+fn accounts_of(model: &Model) -> Vec<(Path, Account)> {
+    model.0.iter().map(|(path, account)| (*path, account.account())).collect()
+}
+
 fn check(rows: &Rows, trie: &StateTrie, model: &Model, depths: &[usize], number: u8) {
     let target = path(number);
     for depth in depths {
-        let accounts = partial(rows, TrieId::Accounts, *depth, &model.leaves(), &target);
+        let push = PartialTrieBuilder::push_account;
+        let accounts = partial(rows, TrieId::Accounts, *depth, &accounts_of(model), push, &target);
         assert_eq!(accounts.root(), trie.root(), "depth {depth}");
         assert_eq!(accounts.prove(&target), Ok(trie.prove_account(&target)), "depth {depth}");
         for (account, content) in &model.0 {
             let Account { storage_root, .. } = content.account();
-            let leaves = ModelAccount::slot_leaves(content);
-            let storage = partial(rows, TrieId::Storage(*account), *depth, &leaves, &target);
+            let leaves: Vec<_> = content.slots.iter().map(|(path, value)| (*path, *value)).collect();
+            let push = PartialTrieBuilder::push_slot;
+            let storage = partial(rows, TrieId::Storage(*account), *depth, &leaves, push, &target);
             assert_eq!(storage.root().0, storage_root, "depth {depth}");
             assert_eq!(storage.prove(&target), Ok(trie.prove_slot(account, &target)), "depth {depth}");
         }
@@ -110,7 +123,8 @@ fn a_path_below_a_reference_is_not_proven() {
     let node = trie.node_at(&TrieId::Accounts, &position).unwrap();
     rows.insert((TrieId::Accounts, 1, key(&position)), node);
     let other = [0x11; 32];
-    let partial = partial(&rows, TrieId::Accounts, 1, &model.leaves(), &other);
+    let (leaves, push) = (accounts_of(&model), PartialTrieBuilder::push_account);
+    let partial = partial(&rows, TrieId::Accounts, 1, &leaves, push, &other);
     assert_eq!((partial.root(), partial.prove(&other)), (trie.root(), Ok(trie.prove_account(&other))));
     let Err(PartialTrieError::Unknown { path: unknown, .. }) = partial.prove(&path(0)) else {
         panic!("only the reference is known")
@@ -129,10 +143,10 @@ fn parts_that_are_no_trie_are_refused() {
         assert_eq!(builder.push_node(&position, &node), Err(PartialTrieError::Order { position }));
     }
     assert_eq!(
-        builder.push_leaf(&inside, slot_rlp(&[1; 32])),
+        builder.push_slot(&inside, &[1; 32]),
         Err(PartialTrieError::Order { position: Nibbles::prefix(&inside, 64) })
     );
     let position = at(&[3; 64]);
     assert_eq!(builder.push_node(&position, &node), Err(PartialTrieError::TooDeep { position }));
-    builder.push_leaf(&[0x13; 32], slot_rlp(&[1; 32])).unwrap();
+    builder.push_slot(&[0x13; 32], &[1; 32]).unwrap();
 }

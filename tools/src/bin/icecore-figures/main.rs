@@ -12,6 +12,7 @@ mod ingest;
 mod instructions;
 mod many;
 mod plot;
+mod proofs;
 #[cfg(feature = "remote")]
 mod remote;
 mod report;
@@ -52,6 +53,8 @@ enum Command {
     Hot(hot::HotArgs),
     /// The figures of Ethereum's state trie: updates, undo and memory, beside what the machine can do of Keccak.
     Commitment(commitment::CommitmentArgs),
+    /// The figures of proofs at past blocks of an archive for Ethereum: bytes and time of rows, times and memory of proofs.
+    Proofs(proofs::ProofsArgs),
     /// The figures of snapshots: what they cost a writer, what they save a proof, and how fast a large archive opens.
     Snapshots(snapshots::SnapshotsArgs),
     /// The figures of an archive of many files: opening, listing, one lookup, verify; syncs of an emission; how merging keeps up.
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         Command::Instructions(args) => instructions::run(&args),
         Command::Hot(args) => hot::run(&args),
         Command::Commitment(args) => commitment::run(&args),
+        Command::Proofs(args) => proofs::run(&args),
         Command::Snapshots(args) => snapshots::run(&args),
         Command::Many(args) => many::run(&args),
         Command::Follow(args) => follow::run(&args),

@@ -1,9 +1,9 @@
 //! The figures of `commitment`; rates are of one thread. A run has the widest lanes of the machine, and the portable form.
 
-use super::Bound::{AtLeast, Free};
+use super::Bound::{AtLeast, AtMost, Free};
 use super::Goal;
 
-/// The figures of `commitment`.
+/// The figures of `commitment`, and after them those of `proofs`: 2^24 accounts, blocks of 465 updates.
 pub(crate) const COMMITMENT: &[Goal] = &[
     ("keccak, AVX-512: permutations", "M/s", Free),
     ("2^20 accounts, AVX-512: load", "k/s", Free),
@@ -81,4 +81,18 @@ pub(crate) const COMMITMENT: &[Goal] = &[
     ("2^22 keys, mixed, portable: permutations an update", "", Free),
     ("2^22 keys, mixed, portable: undo", "k/s", Free),
     ("2^22 keys, mixed, portable: memory", "B/key", Free),
+    // Of `proofs`.
+    ("rows: bytes an update", "B", AtMost(45.0)),
+    ("values: bytes an update", "B", Free),
+    ("rows / values", "x", AtMost(1.2)),
+    ("ingest with rows", "k/s", Free),
+    ("ingest with rows / without", "x", AtLeast(0.85)),
+    ("proof at a past block, warm: p50", "ms", AtMost(5.0)),
+    ("proof at a past block, warm: p99 / p50", "x", AtMost(3.0)),
+    ("proof at a past block, warm: processor time, p50", "ms", Free),
+    ("proof at a past block: lookups", "", Free),
+    ("proof at a past block: memory beyond the open archive", "MiB", AtMost(64.0)),
+    ("proof at a past block, cold: p50", "ms", AtMost(60.0)),
+    ("proof at a past block, cold: p99 / p50", "x", AtMost(3.0)),
+    ("proof at a past block, cold: major faults", "", Free),
 ];
