@@ -83,7 +83,8 @@ impl Chain {
         if self.random.below(2) == 0 {
             self.archive.merge(&MergeOptions::default(), &()).unwrap();
         }
-        push_from(&self.storage, Path::new(CHAIN), &self.bucket, &PushOptions::new(), &()).unwrap();
+        push_from(&self.storage, Path::new(CHAIN), &self.bucket, &PushOptions::new().allow_rewind(true), &())
+            .unwrap();
     }
 
     fn pull(&self, disk: &SimStorage, path: &str, options: &PullOptions) -> Result<PullReport, Error> {
