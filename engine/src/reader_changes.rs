@@ -43,6 +43,6 @@ impl Reader {
     /// end, begins more than one block above it: blocks were taken back then. Damage of the log, where the range reaches above what is in
     /// segments.
     pub fn changes(&self, range: impl RangeBounds<BlockNumber>) -> Result<Changes, Error> {
-        Changes::new(Arc::clone(&self.shared), self.pin()?.state(), &range)
+        Changes::new(Arc::clone(&self.shared), self.pin()?, &range)
     }
 }

@@ -18,23 +18,29 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use icecore_index::BlockIndex;
-use icecore_segments::step::BlockNumber;
+use icecore_segments::step::{BlockNumber, StepRange};
 
 use crate::domain::DomainId;
 use crate::error::{Available, Error};
 use crate::handle::{AsDomain, id_of};
 use crate::read::changes::rows::{Older, Rows};
 use crate::read::changes::window::Place;
+use crate::read::pinned::Pinned;
 use crate::read::read_state::ReadState;
 use crate::read::shared::Shared;
-use crate::segment::live::LiveSegment;
 
 /// The entries of the first window, and of the longest.
 const WINDOW_MIN: u64 = 1 << 10;
 const WINDOW_MAX: u64 = 1 << 17;
 
+/// A window that a cache cannot hold is read again with so many times fewer entries.
+const LESS: u64 = 4;
+
 /// What keys and values of a window should take, in bytes, large values left out. One that takes more makes the next one shorter.
 const WINDOW_BYTES: u64 = 32 << 20;
+
+/// Which segment of a read state one is, whatever file it is read from.
+type SegmentName = (DomainId, StepRange);
 
 /// What one block did to one key: an item of [`Changes`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,11 +70,13 @@ pub struct StateChange {
 /// A segment without a sound block index is gone through once, from front to back, and its index kept in memory until the iterator
 /// leaves it: two bytes for each of its versions.
 ///
+/// Of a bucket a window is what must fit the cache at once. One that does not is read again, and those after it are shorter.
+///
 /// # Errors
 /// An item is an error where a file that is needed is damaged, or [not held](Error::NotHeld). It is the last.
 pub struct Changes {
     shared: Arc<Shared>,
-    state: Arc<ReadState>,
+    version: Pinned,
     /// Those that are read, ascending.
     domains: Vec<DomainId>,
     range: Option<(BlockNumber, BlockNumber)>,
@@ -78,13 +86,16 @@ pub struct Changes {
     last: Option<Place>,
     is_in_memory: bool,
     is_done: bool,
-    /// How many entries the next window takes.
+    /// How many entries the next window takes, and any at most: less where a cache cannot hold what a longer one reads.
     limit: u64,
+    limit_max: u64,
     /// Block indexes of segments that have none.
-    built: Vec<(Arc<LiveSegment>, BlockIndex<Vec<u8>>)>,
+    built: Vec<(SegmentName, BlockIndex<Vec<u8>>)>,
     rows: Rows,
     /// How many of the rows were given.
     given: usize,
+    /// Whether the values before are wanted that only older segments have.
+    has_before: bool,
 }
 
 /// The blocks that a range asks for, both inside; `None` for none.
@@ -129,15 +140,15 @@ impl Changes {
     /// Those of [`Reader::changes`](crate::Reader::changes).
     pub(crate) fn new(
         shared: Arc<Shared>,
-        state: Arc<ReadState>,
+        version: Pinned,
         range: &impl RangeBounds<BlockNumber>,
     ) -> Result<Self, Error> {
-        let range = bounds(&state, range)?;
+        let range = bounds(&version.state(), range)?;
         let domains = shared.directory.config.declared_ids().map(|(domain, _)| domain).collect();
         let (from, to) = range.unwrap_or_default();
         Ok(Self {
             shared,
-            state,
+            version,
             domains,
             range,
             from,
@@ -146,9 +157,11 @@ impl Changes {
             is_in_memory: false,
             is_done: range.is_none(),
             limit: WINDOW_MIN,
+            limit_max: WINDOW_MAX,
             built: Vec::new(),
             rows: Rows::default(),
             given: 0,
+            has_before: true,
         })
     }
 
@@ -162,6 +175,11 @@ impl Changes {
         Ok(self)
     }
 
+    /// The same for one to whom the values before are nothing: they are not looked up.
+    pub(crate) fn without_before(self) -> Self {
+        Self { has_before: false, ..self }
+    }
+
     /// The blocks that it is of, both inside; `None` for none.
     pub fn range(&self) -> Option<(BlockNumber, BlockNumber)> {
         self.range
@@ -169,23 +187,35 @@ impl Changes {
 
     /// Reads the next window; no rows are left where there are no more.
     fn fill(&mut self) -> Result<(), Error> {
+        let (version, mut is_again) = (self.version.clone(), false);
+        version.read(|state| {
+            if std::mem::replace(&mut is_again, true) {
+                self.limit_max = (self.limit / LESS).max(1);
+                self.limit = self.limit_max;
+            }
+            self.read_window(state)
+        })?;
+        let bytes = self.rows.bytes().max(1);
+        let fitting = (self.rows.len() as u64).saturating_mul(WINDOW_BYTES) / bytes;
+        self.limit = (2 * self.limit).min(fitting).clamp(WINDOW_MIN.min(self.limit_max), self.limit_max);
+        Ok(())
+    }
+
+    fn read_window(&mut self, state: &Arc<ReadState>) -> Result<(), Error> {
         self.rows.clear();
         self.given = 0;
         while !self.is_done && self.rows.is_empty() {
             if self.is_in_memory {
-                self.read_memory()?;
+                self.read_memory(state)?;
             } else {
-                self.read_segments()?;
+                self.read_segments(state)?;
             }
         }
-        let bytes = self.rows.bytes().max(1);
-        let fitting = (self.rows.len() as u64).saturating_mul(WINDOW_BYTES) / bytes;
-        self.limit = (2 * self.limit).min(fitting).clamp(WINDOW_MIN, WINDOW_MAX);
         Ok(())
     }
 
-    fn read_segments(&mut self) -> Result<(), Error> {
-        let window = self.next_window()?;
+    fn read_segments(&mut self, state: &Arc<ReadState>) -> Result<(), Error> {
+        let window = self.next_window(state)?;
         if window.is_empty() {
             self.is_in_memory = true;
             self.built.clear();
@@ -198,7 +228,7 @@ impl Changes {
             let tally = self.shared.counters.mine();
             let unknown = self.rows.read(picked, *domain, (after, upto), tally)?;
             if let Some(below) = picked.segment.blocks.0.checked_sub(1) {
-                self.look_up(*domain, unknown, below)?;
+                self.look_up(state, *domain, unknown, below)?;
             }
         }
         self.rows.sort();
@@ -207,14 +237,20 @@ impl Changes {
     }
 
     /// Finds the values before of rows that have no older version where they were read, in what is at or below `below`.
-    fn look_up(&mut self, domain: DomainId, rows: Vec<usize>, below: BlockNumber) -> Result<(), Error> {
-        if rows.is_empty() {
+    fn look_up(
+        &mut self,
+        state: &ReadState,
+        domain: DomainId,
+        rows: Vec<usize>,
+        below: BlockNumber,
+    ) -> Result<(), Error> {
+        if rows.is_empty() || !self.has_before {
             return Ok(());
         }
         let tally = self.shared.counters.mine();
         let mut older = Older::default();
         let keys: Vec<&[u8]> = rows.iter().map(|row| self.rows.key(*row)).collect();
-        self.state.find_all_in_segments(domain, &keys, below, tally, |place, segment, version| {
+        state.find_all_in_segments(domain, &keys, below, tally, |place, segment, version| {
             older.push(rows[place], segment, version);
         })?;
         self.rows.take_older(older);
@@ -222,8 +258,7 @@ impl Changes {
     }
 
     /// Reads blocks of the next step that is in memory, as many as a window takes.
-    fn read_memory(&mut self) -> Result<(), Error> {
-        let state = Arc::clone(&self.state);
+    fn read_memory(&mut self, state: &ReadState) -> Result<(), Error> {
         let from = self.last.map_or(Some(self.from), |(block, ..)| block.checked_add(1));
         let from = from.filter(|from| *from <= self.to);
         let tables = state.memory_up_to(self.to)?;
@@ -244,7 +279,7 @@ impl Changes {
             return Ok(());
         };
         for (domain, rows) in unknown {
-            self.look_up(domain, rows, reached)?;
+            self.look_up(state, domain, rows, reached)?;
         }
         self.last = Some((reached, DomainId(u16::MAX), u64::MAX));
         Ok(())
@@ -257,8 +292,9 @@ impl Changes {
         if self.given == self.rows.len() {
             return Ok(None);
         }
+        let row = self.version.read(|state| self.rows.get(self.given, state))?;
         self.given += 1;
-        self.rows.get(self.given - 1).map(Some)
+        Ok(Some(row))
     }
 }
 

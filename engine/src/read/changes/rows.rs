@@ -9,11 +9,12 @@ use icecore_segments::span::PageSpan;
 use icecore_segments::step::BlockNumber;
 use icecore_segments::{Entry, Value, Version};
 
-use super::StateChange;
 use super::window::{Picked, Place};
+use super::{SegmentName, StateChange};
 use crate::domain::DomainId;
 use crate::error::Error;
 use crate::memtable::step_memtable::StepMemtable;
+use crate::read::read_state::ReadState;
 use crate::segment::live::LiveSegment;
 use crate::stats::{Count, Event, Tally};
 use crate::storage::map::ReadaheadBatch;
@@ -47,7 +48,7 @@ pub(super) struct Rows {
     /// In which order they are given, where that is not their own.
     order: Vec<u32>,
     bytes: Vec<u8>,
-    segments: Vec<Arc<LiveSegment>>,
+    segments: Vec<SegmentName>,
 }
 
 /// Values that were looked up, for the rows that are to have them.
@@ -55,7 +56,7 @@ pub(super) struct Rows {
 pub(super) struct Older {
     found: Vec<(usize, Held)>,
     bytes: Vec<u8>,
-    segments: Vec<Arc<LiveSegment>>,
+    segments: Vec<SegmentName>,
 }
 
 impl Older {
@@ -66,9 +67,10 @@ impl Older {
     }
 }
 
-fn number_of(segments: &mut Vec<Arc<LiveSegment>>, segment: &Arc<LiveSegment>) -> usize {
-    if !segments.last().is_some_and(|last| Arc::ptr_eq(last, segment)) {
-        segments.push(Arc::clone(segment));
+fn number_of(segments: &mut Vec<SegmentName>, segment: &LiveSegment) -> usize {
+    let name = (segment.record.domain, segment.record.steps);
+    if segments.last() != Some(&name) {
+        segments.push(name);
     }
     segments.len() - 1
 }
@@ -239,20 +241,25 @@ impl Rows {
     ///
     /// # Errors
     /// Damage of a large value.
-    pub(super) fn get(&self, number: usize) -> Result<StateChange, Error> {
+    pub(super) fn get(&self, number: usize, state: &ReadState) -> Result<StateChange, Error> {
         let row = &self.list[self.order.get(number).map_or(number, |row| *row as usize)];
         let key = self.bytes[row.key.clone()].to_vec();
-        let (before, after) = (self.load(&key, &row.before)?, self.load(&key, &row.after)?);
+        let (before, after) = (self.load(&key, &row.before, state)?, self.load(&key, &row.after, state)?);
         // The first domain is the archive's own.
         Ok(StateChange { block: row.block, domain: row.domain.index() - 1, key, before, after })
     }
 
-    fn load(&self, key: &[u8], held: &Held) -> Result<Option<Vec<u8>>, Error> {
+    fn load(&self, key: &[u8], held: &Held, state: &ReadState) -> Result<Option<Vec<u8>>, Error> {
         match held {
             Held::Absent => Ok(None),
             Held::Bytes(range) => Ok(Some(self.bytes[range.clone()].to_vec())),
             Held::Far(segment, block) => {
-                let segment = &self.segments[*segment];
+                let (domain, steps) = self.segments[*segment];
+                let of_domain = state.domain(domain);
+                let segment = of_domain
+                    .binary_search_by_key(&steps, |segment| segment.record.steps)
+                    .map(|place| &of_domain[place])
+                    .expect("a read state has its segments as long as it is read");
                 let span = segment.locate(key, *block)?;
                 Ok(segment.get_in(span, key, *block)?.and_then(|(_, value)| value))
             }

@@ -9,6 +9,7 @@ use icecore_segments::step::BlockNumber;
 use super::Changes;
 use crate::domain::DomainId;
 use crate::error::Error;
+use crate::read::read_state::ReadState;
 use crate::segment::live::{LiveSegment, OpenFile};
 use crate::storage::Mapping;
 
@@ -63,17 +64,18 @@ struct Walk<'c> {
 
 impl Changes {
     /// The next pages, as many as have the entries of a window; none when no segment has more.
-    pub(super) fn next_window(&mut self) -> Result<Window, Error> {
+    pub(super) fn next_window(&mut self, state: &ReadState) -> Result<Window, Error> {
         loop {
-            match self.try_window() {
+            match self.try_window(state) {
                 Ok(window) => return Ok(window),
                 Err(Stop::Failed(error)) => return Err(error),
                 Err(Stop::Needs(segment)) => {
                     let reached = self.reached();
-                    self.built.retain(|(segment, _)| reached <= segment.blocks.1);
+                    let step_len = self.shared.directory.config.step_len;
+                    self.built.retain(|((_, steps), _)| reached <= step_len.blocks(*steps).1);
                     let name = self.shared.directory.config.name(segment.record.domain);
                     let index = segment.build_block_index(name)?;
-                    self.built.push((segment, index));
+                    self.built.push(((segment.record.domain, segment.record.steps), index));
                 }
             }
         }
@@ -84,11 +86,11 @@ impl Changes {
         self.last.map_or(self.from, |(block, ..)| block)
     }
 
-    fn try_window(&self) -> Result<Window, Stop> {
+    fn try_window(&self, state: &ReadState) -> Result<Window, Stop> {
         let from = self.reached();
         let mut walks = Vec::with_capacity(self.domains.len());
         for domain in &self.domains {
-            let segments = self.state.domain(*domain);
+            let segments = state.domain(*domain);
             let first = segments.partition_point(|segment| segment.blocks.1 < from);
             let segments = segments[first..].iter();
             let mut walk = Walk { domain: *domain, segments, now: None, next: None, picked: Vec::new() };
@@ -159,7 +161,8 @@ impl Changes {
 
     fn open<'c>(&'c self, segment: &'c Arc<LiveSegment>) -> Result<Pages<'c>, Stop> {
         let from = self.reached();
-        if let Some((_, index)) = self.built.iter().find(|(built, _)| Arc::ptr_eq(built, segment)) {
+        let name = (segment.record.domain, segment.record.steps);
+        if let Some((_, index)) = self.built.iter().find(|(built, _)| *built == name) {
             return Ok(Pages::Built(index.cursor(from)));
         }
         let Some(kvbi) = &segment.kvbi else { return Err(Stop::Needs(Arc::clone(segment))) };
