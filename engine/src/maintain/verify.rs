@@ -2,7 +2,8 @@
 //!
 //! Every problem is collected with its file instead of ending the run. Fast: presence, lengths, headers, footers, log
 //! records, accessors bound to their segment. Full: also every page checksum and content checksum, order and
-//! counts, every key found through its filter and its index, and the state at the head against its recorded root.
+//! counts, every key found through its filter and its index, the changes of each block against their digest, and the state at the head
+//! against its recorded root.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use icecore_segments::frame::{Kind, PAGE_SIZE};
 use icecore_segments::{EntrySource, PageBuf};
 
 use crate::error::Error;
+use crate::maintain::digests::check_digests;
 use crate::manifest::{Manifest, SegmentRecord};
 use crate::merkle::state_root::state_root;
 use crate::progress::ProgressListener;
@@ -41,8 +43,9 @@ pub enum VerifyMode {
     /// Presence and length of every file, headers and footers, the log, and whether accessors belong to their segments. Reads a
     /// few pages per file, and the log.
     Fast,
-    /// All of that, every page and content checksum, order and counts, every key through its filter and its index, and the state
-    /// at the head against its root. Reads every byte, and takes about 110 bytes of memory per live key.
+    /// All of that, every page and content checksum, order and counts, every key through its filter and its index, what each block
+    /// changed against the digest that was recorded with its root, and the state at the head against its root. Reads every byte, and
+    /// takes about 110 bytes of memory per live key.
     Full,
 }
 
@@ -57,7 +60,7 @@ pub struct VerifyReport {
     /// All damage, by file. Empty for a sound archive.
     pub problems: Vec<Error>,
     /// The names of the segments that a partial copy does not hold: nothing of them was checked, and where one of a declared domain is
-    /// among them, neither was the state at the head against its root.
+    /// among them, neither were blocks against their digests, nor the state at the head against its root.
     pub not_held: Vec<String>,
     /// Files in the directory that the manifest does not name. Beside a running writer they are not published yet, or held by its
     /// readers. Without one they are what a killed writer left; the next opening for writing removes them.
@@ -171,7 +174,7 @@ fn verify_manifest(
     let nodes = manifest.config.nodes();
     let has_state = manifest.segments.iter().all(|record| record.is_held || Some(record.domain) == nodes);
     if mode == VerifyMode::Full && report.problems.is_empty() && has_state {
-        report.problems.extend(verify_root(storage, path, listener).err());
+        report.problems.extend(verify_state(storage, path, listener).err());
     }
     Ok(report)
 }
@@ -234,12 +237,14 @@ fn verify_log_file(
     }
 }
 
-fn verify_root(
+/// The changes of blocks against their digests, and the state at the head against its root.
+fn verify_state(
     storage: &Arc<dyn Storage>,
     path: &Path,
     listener: &dyn ProgressListener,
 ) -> Result<(), Error> {
     let shared = Shared::open(storage, path)?;
+    check_digests(&shared, listener)?;
     let version = shared.read_state();
     let Some(head) = version.head else { return Ok(()) };
     let config = &shared.directory.config;

@@ -49,6 +49,23 @@ impl Manifest {
             && bytes.is_some_and(|bytes| bytes <= BYTES_MAX)
             && roots_are_held
             && self.names_what_was_emitted()
+            && self.has_roots_of_changes()
+    }
+
+    /// Whether the steps of each segment have roots: a block that changed something has one, so without them a segment of roots was left
+    /// out, and a block before it would be answered in its place. Pruning takes roots before it takes versions.
+    fn has_roots_of_changes(&self) -> bool {
+        let of_roots = self.segments.partition_point(|segment| segment.domain == DomainId::ROOTS);
+        let (roots, others) = self.segments.split_at(of_roots);
+        let floor = match self.pruned_before {
+            0 => None,
+            floor => Some(self.config.step_len.step_of(floor)),
+        };
+        let mut kept = others.iter().filter(|segment| floor < Some(segment.steps.from()));
+        kept.all(|segment| {
+            let at = roots.partition_point(|roots| roots.steps.to() <= segment.steps.from());
+            roots.get(at).is_some_and(|roots| roots.steps.overlaps(segment.steps))
+        })
     }
 
     /// Whether there are numbers for the manifests and the log files that come after this one.

@@ -65,6 +65,22 @@ pub(crate) fn digest(changes: &[ChangeRef<'_>]) -> Checksum {
     digest_of_encoded(&encode_changes(changes))
 }
 
+/// The same of changes that come one by one.
+#[derive(Default)]
+pub(crate) struct ChangeDigest(ContentHasher);
+
+impl ChangeDigest {
+    /// Takes the next change.
+    pub(crate) fn update(&mut self, change: &ChangeRef<'_>) {
+        self.0.update(&encode_changes(std::slice::from_ref(change)));
+    }
+
+    /// The digest of the changes that were taken.
+    pub(crate) fn finish(&self) -> Checksum {
+        self.0.finish()
+    }
+}
+
 /// The same of changes as a body has them.
 fn digest_of_encoded(changes: &[u8]) -> Checksum {
     let mut hasher = ContentHasher::default();
