@@ -1,6 +1,7 @@
 //! What every command that reaches object storage takes.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use icecore::Reader;
@@ -8,7 +9,7 @@ use icecore::remote::{Accessors, Bucket, BucketOptions, RemoteOptions, default_c
 
 use crate::exit::Failure;
 use crate::notes::detail;
-use crate::number::ByteSize;
+use crate::number::{ByteSize, whole};
 use crate::print::plural;
 use crate::sign::public_key;
 
@@ -32,6 +33,16 @@ pub(crate) struct BucketArgs {
     /// The name of the archive among those of the bucket [default: main]
     #[arg(long, value_name = "NAME")]
     archive: Option<String>,
+    /// How long the server may take to begin an answer [default: 2, and up to 8 where it is slow]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match whole(text)? {
+        seconds @ 1..=3600 => Ok(Duration::from_secs(seconds)),
+        _ => Err("it is 1 to 3600".to_owned()),
+    }
 }
 
 impl BucketArgs {
@@ -50,6 +61,9 @@ impl BucketArgs {
         }
         if let Some(archive) = &self.archive {
             options = options.archive(archive);
+        }
+        if let Some(timeout) = self.timeout {
+            options = options.timeout(timeout);
         }
         options
     }
@@ -71,6 +85,33 @@ impl TrustArgs {
         let options = self.bucket.options();
         let key = self.pubkey.as_deref().map(public_key).transpose()?;
         Ok(Bucket::open_with(url, &key.map_or(options.clone(), |key| options.public_key(key)))?)
+    }
+}
+
+impl TrustArgs {
+    /// Refuses what says how a bucket is reached where the archive is in a directory.
+    ///
+    /// # Errors
+    /// Usage, with the option.
+    pub(crate) fn check_unused(&self) -> Result<(), Failure> {
+        let bucket = &self.bucket;
+        refuse_given(&[
+            ("--pubkey", self.pubkey.is_some()),
+            ("--endpoint", bucket.endpoint.is_some()),
+            ("--region", bucket.region.is_some()),
+            ("--archive", bucket.archive.is_some()),
+            ("--timeout", bucket.timeout.is_some()),
+        ])
+    }
+}
+
+/// A script that lost its `s3://` would lose the check of a signature as well.
+fn refuse_given(options: &[(&str, bool)]) -> Result<(), Failure> {
+    match options.iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => Err(Failure::usage(format!(
+            "{option} is for an archive in a bucket, s3://BUCKET/PREFIX or file:///FOLDER; this one is a directory"
+        ))),
+        None => Ok(()),
     }
 }
 
@@ -135,27 +176,13 @@ impl From<Which> for Accessors {
 }
 
 impl ReadArgs {
-    /// Refuses what says how a bucket is read where the archive is in a directory: a script that lost its `s3://` would lose the
-    /// check of a signature as well.
+    /// Refuses what says how a bucket is read where the archive is in a directory.
     ///
     /// # Errors
     /// Usage, with the option.
     pub(crate) fn check_unused(&self) -> Result<(), Failure> {
-        let bucket = &self.bucket.bucket;
-        let given = [
-            ("--pubkey", self.bucket.pubkey.is_some()),
-            ("--generation", self.generation.is_some()),
-            ("--cache", self.cache.is_some()),
-            ("--endpoint", bucket.endpoint.is_some()),
-            ("--region", bucket.region.is_some()),
-            ("--archive", bucket.archive.is_some()),
-        ];
-        match given.iter().find(|(_, is_given)| *is_given) {
-            Some((option, _)) => Err(Failure::usage(format!(
-                "{option} is for an archive in a bucket, s3://BUCKET/PREFIX or file:///FOLDER; this one is a directory"
-            ))),
-            None => Ok(()),
-        }
+        refuse_given(&[("--generation", self.generation.is_some()), ("--cache", self.cache.is_some())])?;
+        self.bucket.check_unused()
     }
 
     /// Opens the archive of a URL.

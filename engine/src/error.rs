@@ -450,12 +450,16 @@ fn kind_of_remote(error: &crate::remote_error::RemoteError) -> ErrorKind {
     match error {
         R::Gone { .. } | R::Collected { .. } | R::Damaged { .. } | R::Untrusted { .. } => ErrorKind::Corrupt,
         R::Unsupported { .. } => ErrorKind::Unsupported,
-        R::Url { .. } | R::OtherArchive { .. } | R::Key { .. } | R::OtherSigner { .. } | R::Behind { .. } => {
-            ErrorKind::Misuse
-        }
+        R::Url { .. }
+        | R::OtherArchive { .. }
+        | R::Key { .. }
+        | R::OtherSigner { .. }
+        | R::Behind { .. }
+        | R::Diverged { .. }
+        | R::Pruned { .. } => ErrorKind::Misuse,
         R::NoArchive { .. } | R::NoGeneration { .. } => ErrorKind::NotFound,
         R::Lost { .. } => ErrorKind::Busy,
-        R::DiskFull { .. } | R::CacheFull { .. } => ErrorKind::NoSpace,
+        R::DiskFull { .. } | R::CacheFull { .. } | R::CacheTooSmall { .. } => ErrorKind::NoSpace,
         _ => ErrorKind::Environment,
     }
 }

@@ -180,6 +180,19 @@ pub enum RemoteError {
         /// Bytes that it may take.
         size: u64,
     },
+    /// Opening the archive alone fills the cache: it has a header and a tail of each file.
+    #[error(
+        "the cache at {} is too small for this archive: its size is {size} bytes, it needs {needed}",
+        dir.display()
+    )]
+    CacheTooSmall {
+        /// The folder.
+        dir: PathBuf,
+        /// Bytes that it may take.
+        size: u64,
+        /// Bytes that are enough to open the archive and read a little.
+        needed: u64,
+    },
     /// The system gave no thread for requests, or one ended.
     #[error("cannot work on requests: {cause}")]
     Runtime {
@@ -203,8 +216,8 @@ impl RemoteError {
                  profile, another server from --endpoint"
             }
             Self::Request { .. } => {
-                "check the network, the endpoint and the region, and repeat the command: it resumes. On a slow line try fewer \
-                 --jobs"
+                "check the network, the endpoint, the region and the name of the bucket, and repeat the command: it resumes. On a slow line \
+                 try fewer --jobs, of a slow server allow a longer --timeout"
             }
             Self::Denied { .. } => {
                 "renew the credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, or AWS_PROFILE) or have \
@@ -258,6 +271,9 @@ impl RemoteError {
                 "make room on that disk, choose another folder with --cache, or let it take less with --cache-size"
             }
             Self::CacheFull { .. } => "allow more with --cache-size, or read less at a time",
+            Self::CacheTooSmall { .. } => {
+                "allow as much with --cache-size; an archive that was merged has fewer files, and needs less"
+            }
             Self::Runtime { .. } => "free some memory or threads and repeat the command",
         }
     }

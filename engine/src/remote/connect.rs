@@ -17,9 +17,10 @@ use rustls::crypto::{CryptoProvider, ring};
 
 use crate::error::Error;
 use crate::remote::location::{Location, Scheme};
+use crate::remote::patience::{PATIENCE, RETRIES, STALL};
 use crate::remote::profile::Profile;
 use crate::remote::signature::PublicKey;
-use crate::remote::store::{Connection, PATIENCE, RETRIES, STALL};
+use crate::remote::store::Connection;
 use crate::remote_error::RemoteError;
 
 /// Connections that are kept for the next request.
@@ -33,6 +34,7 @@ pub struct BucketOptions {
     pub(crate) region: Option<String>,
     pub(crate) archive: Option<String>,
     pub(crate) public_key: Option<PublicKey>,
+    timeout: Option<Duration>,
     credentials: Option<(String, String, Option<String>)>,
 }
 
@@ -67,6 +69,12 @@ impl BucketOptions {
         Self { public_key: Some(key), ..self }
     }
 
+    /// How long a request may take until the first byte of its answer comes, and between two; 2 seconds unless it is set, and up to 8 once one
+    /// took longer. A request that takes longer is repeated as long as less than 8 seconds have gone by, and is an error then.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
+    }
+
     /// Credentials instead of those of the environment: key, secret and, for temporary ones, token.
     pub fn credentials(
         self,
@@ -86,6 +94,7 @@ impl fmt::Debug for BucketOptions {
             .field("region", &self.region)
             .field("archive", &self.archive)
             .field("public_key", &self.public_key)
+            .field("timeout", &self.timeout)
             .finish_non_exhaustive()
     }
 }
@@ -107,6 +116,7 @@ pub(crate) fn connect(location: &Location, options: &BucketOptions) -> Result<Co
         url,
         endpoint: String::new(),
         secrets: Vec::new(),
+        timeout: options.timeout,
     };
     match location.scheme {
         Scheme::S3 => s3(location, options),
@@ -169,9 +179,9 @@ fn s3(location: &Location, options: &BucketOptions) -> Result<Connection, Error>
     if let Some(endpoint) = endpoint.clone() {
         let is_plain = endpoint.starts_with("http://");
         builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint).with_allow_http(is_plain);
-        builder = builder.with_client_options(client().with_allow_http(is_plain));
+        builder = builder.with_client_options(client(options).with_allow_http(is_plain));
     } else {
-        builder = builder.with_client_options(client());
+        builder = builder.with_client_options(client(options));
     }
     let build = |retries| {
         let retry = RetryConfig { max_retries: retries, retry_timeout: PATIENCE, ..RetryConfig::default() };
@@ -181,14 +191,15 @@ fn s3(location: &Location, options: &BucketOptions) -> Result<Connection, Error>
     let objects: Arc<dyn ObjectStore> = Arc::new(build(0)?);
     let patient: Arc<dyn ObjectStore> = Arc::new(build(RETRIES as usize)?);
     let (prefix, url, endpoint) = (location.prefix.clone(), location.url(), endpoint.unwrap_or_default());
-    Ok(Connection { objects, patient, folder: None, prefix, url, endpoint, secrets })
+    let timeout = options.timeout;
+    Ok(Connection { objects, patient, folder: None, prefix, url, endpoint, secrets, timeout })
 }
 
 /// Whole requests have no limit here, because a long one may take its time; each wait has one.
-fn client() -> ClientOptions {
+fn client(options: &BucketOptions) -> ClientOptions {
     ClientOptions::new()
         .with_timeout_disabled()
-        .with_connect_timeout(STALL)
+        .with_connect_timeout(options.timeout.unwrap_or(STALL))
         .with_pool_max_idle_per_host(IDLE_CONNECTIONS)
         .with_pool_idle_timeout(Duration::from_secs(20))
 }

@@ -33,14 +33,23 @@ pub(crate) enum Fault {
     },
     /// The object is larger than anything of its kind.
     TooLarge,
+    /// It ends before the range that was asked for.
+    TooShort,
     /// In a folder that is a bucket a pipe, a device or a folder has the name of an object.
     NoFile,
 }
 
 impl From<StoreError> for Fault {
     fn from(error: StoreError) -> Self {
-        Self::Store(error)
+        if is_of_range(&error) { Self::TooShort } else { Self::Store(error) }
     }
+}
+
+/// Whether a store says that a range begins where the object has ended: S3 by its code, the library of a folder or of memory in words.
+fn is_of_range(error: &StoreError) -> bool {
+    let StoreError::Generic { .. } = error else { return false };
+    let text = error.to_string();
+    text.contains("<Code>InvalidRange</Code>") || text.contains("Wanted range starting at")
 }
 
 impl Fault {
@@ -50,7 +59,7 @@ impl Fault {
             Self::Store(error @ (StoreError::Generic { .. } | StoreError::JoinError { .. })) => {
                 !is_denial(&error.to_string())
             }
-            Self::Store(_) | Self::TooLarge | Self::NoFile => false,
+            Self::Store(_) | Self::TooLarge | Self::TooShort | Self::NoFile => false,
             Self::Stalled(_) | Self::Slow | Self::Length { .. } => true,
         }
     }
@@ -73,6 +82,9 @@ impl Fault {
             Self::Store(error) => error,
             Self::TooLarge => {
                 return RemoteError::Damaged { object, reason: "it is larger than it can be" };
+            }
+            Self::TooShort => {
+                return RemoteError::Damaged { object, reason: "it is shorter than its generation says" };
             }
             Self::NoFile => return RemoteError::Damaged { object, reason: "it is no regular file" },
             Self::Stalled(seconds) => {

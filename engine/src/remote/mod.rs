@@ -39,6 +39,7 @@ mod names;
 pub(crate) mod open;
 #[cfg(test)]
 mod partial_tests;
+mod patience;
 mod profile;
 mod proof;
 mod pull;

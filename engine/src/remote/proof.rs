@@ -8,8 +8,9 @@ use tokio::sync::OnceCell;
 
 use crate::remote::blocks::{self, BlockHashes};
 use crate::remote::names::{self, Hash};
+use crate::remote::patience::TRIES;
 use crate::remote::room::Room;
-use crate::remote::store::{Store, TRIES};
+use crate::remote::store::Store;
 use crate::remote_error::RemoteError;
 use crate::storage::sparse::SparseFile;
 

@@ -1,7 +1,6 @@
 //! Requests to a bucket: the one place that speaks to `object_store`.
 //!
-//! A request that stalls is given up after 2 seconds and repeated 4 times; nothing is begun after 8 seconds, so that every failure
-//! is told within 15. Lengths are compared here, because stores and what stands between return short bodies as whole ones; what
+//! Lengths are compared here, because stores and what stands between return short bodies as whole ones; what
 //! the bytes are is compared by those who know it.
 
 use std::fmt;
@@ -20,27 +19,13 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload,
 };
 use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::remote::fault::Fault;
+use crate::remote::patience::{BACKOFF, PATIENCE, Patience, RETRIES, STALL, within};
 use crate::remote::runtime::{Pending, Runtime};
 use crate::remote_error::RemoteError;
 use crate::storage::regular::is_other_than_file;
-
-/// How often a request is repeated.
-pub(crate) const RETRIES: u32 = 4;
-
-/// How often something is asked for whose bytes are wrong.
-pub(crate) const TRIES: usize = 3;
-
-/// After this long without a byte a request is given up.
-pub(crate) const STALL: Duration = Duration::from_secs(2);
-
-/// After this long a request is not repeated any more.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
-
-/// Before the first repetition; twice as long before each further one.
-const BACKOFF: Duration = Duration::from_millis(100);
 
 /// After this long an answer must have come at `RATE_MIN`.
 const DRIP: Duration = Duration::from_secs(10);
@@ -85,6 +70,7 @@ struct Inner {
     landings: Semaphore,
     requests: AtomicU64,
     retries: AtomicU64,
+    patience: Patience,
 }
 
 /// What connects to a store.
@@ -100,6 +86,8 @@ pub(crate) struct Connection {
     /// The server that has it; empty where the URL says it.
     pub(crate) endpoint: String,
     pub(crate) secrets: Vec<String>,
+    /// How long a request may take until its first byte, where somebody said it.
+    pub(crate) timeout: Option<Duration>,
 }
 
 /// The bytes of a range, and what was got beside them.
@@ -118,12 +106,24 @@ impl Store {
     /// # Errors
     /// [`RemoteError::Runtime`].
     pub(crate) fn new(connection: Connection) -> Result<Self, RemoteError> {
-        let Connection { objects, patient, folder, prefix, url, secrets, .. } = connection;
+        let Connection { objects, patient, folder, prefix, url, secrets, timeout, .. } = connection;
         let (requests, retries) = (AtomicU64::new(0), AtomicU64::new(0));
         let runtime = Runtime::start()?;
         let landings = Semaphore::new(LANDINGS);
-        let inner =
-            Inner { objects, patient, folder, prefix, url, secrets, runtime, landings, requests, retries };
+        let patience = Patience::new(timeout);
+        let inner = Inner {
+            objects,
+            patient,
+            folder,
+            prefix,
+            url,
+            secrets,
+            runtime,
+            landings,
+            requests,
+            retries,
+            patience,
+        };
         Ok(Self(Arc::new(inner)))
     }
 
@@ -221,13 +221,13 @@ impl Store {
     }
 
     fn write(&self, name: &str, bytes: Vec<u8>, mode: PutMode) -> Result<Result<(), Fault>, RemoteError> {
-        let limit = STALL + Duration::from_secs(bytes.len() as u64 / PUT_RATE_MIN);
-        let (objects, path, payload) =
-            (Arc::clone(&self.0.objects), self.path(name), PutPayload::from(bytes));
+        let sending = Duration::from_secs(bytes.len() as u64 / PUT_RATE_MIN);
+        let (inner, path, payload) = (Arc::clone(&self.0), self.path(name), PutPayload::from(bytes));
         let op = move || {
-            let (objects, path, payload) = (Arc::clone(&objects), path.clone(), payload.clone());
+            let (inner, path, payload) = (Arc::clone(&inner), path.clone(), payload.clone());
             let options = PutOptions { mode: mode.clone(), ..PutOptions::default() };
-            async move { within(limit, objects.put_opts(&path, payload, options)).await.map(drop) }
+            let limit = inner.patience.stall() + sending;
+            async move { within(limit, inner.objects.put_opts(&path, payload, options)).await.map(drop) }
         };
         self.begin(op).wait()
     }
@@ -242,7 +242,7 @@ impl Store {
             let (inner, path) = (Arc::clone(&inner), path.clone());
             async move {
                 inner.check_file(&path)?;
-                within(STALL, inner.objects.head(&path)).await
+                within(inner.patience.stall(), inner.objects.head(&path)).await
             }
         };
         match self.begin(op).wait()? {
@@ -262,12 +262,13 @@ impl Store {
     /// # Errors
     /// [`RemoteError::Request`], [`RemoteError::Denied`].
     pub(crate) fn list(&self, folder: &str) -> Result<Vec<Listed>, RemoteError> {
-        let (objects, path) = (Arc::clone(&self.0.objects), self.path(folder));
+        let (inner, path) = (Arc::clone(&self.0), self.path(folder));
         let op = move || {
-            let (objects, path) = (Arc::clone(&objects), path.clone());
+            let (inner, path) = (Arc::clone(&inner), path.clone());
             async move {
-                let (mut pages, mut found) = (objects.list(Some(&path)), Vec::new());
-                while let Some(meta) = within(2 * STALL, pages.try_next()).await? {
+                let (mut pages, mut found) = (inner.objects.list(Some(&path)), Vec::new());
+                let limit = inner.patience.stall().max(2 * STALL);
+                while let Some(meta) = within(limit, pages.try_next()).await? {
                     found.push(meta);
                 }
                 Ok(found)
@@ -369,6 +370,9 @@ impl Inner {
                 Ok(answer) => return Ok(answer),
                 Err(fault) => fault,
             };
+            if let Fault::Stalled(_) = fault {
+                self.patience.lengthen();
+            }
             let is_late = started.elapsed() + backoff > PATIENCE;
             if !fault.is_transient() || attempt == RETRIES || is_late {
                 return Err(fault);
@@ -448,17 +452,6 @@ fn listed(name: String, meta: &ObjectMeta) -> Listed {
     Listed { name, len: meta.size, age: now.saturating_sub(written) }
 }
 
-/// Gives up what takes longer.
-async fn within<T>(
-    limit: Duration,
-    future: impl Future<Output = Result<T, object_store::Error>>,
-) -> Result<T, Fault> {
-    match timeout(limit, future).await {
-        Ok(answer) => answer.map_err(Fault::from),
-        Err(_) => Err(Fault::Stalled(limit.as_secs())),
-    }
-}
-
 async fn read(
     inner: Arc<Inner>,
     path: ObjectPath,
@@ -468,8 +461,11 @@ async fn read(
     let started = Instant::now();
     let options = GetOptions { range: range.clone().map(GetRange::Bounded), ..GetOptions::default() };
     inner.check_file(&path)?;
-    let answer = within(STALL, inner.objects.get_opts(&path, options)).await?;
+    let answer = within(inner.patience.stall(), inner.objects.get_opts(&path, options)).await?;
     let range = range.unwrap_or(0..answer.meta.size);
+    if answer.meta.size < range.end {
+        return Err(Fault::TooShort);
+    }
     let expected = range.end - range.start;
     if expected > max {
         return Err(Fault::TooLarge);
@@ -479,7 +475,7 @@ async fn read(
         return Err(Fault::Length { expected, found });
     }
     let (mut body, mut bytes) = (answer.into_stream(), Vec::with_capacity(expected as usize));
-    while let Some(some) = within(STALL, body.try_next()).await? {
+    while let Some(some) = within(inner.patience.stall(), body.try_next()).await? {
         bytes.extend_from_slice(&some);
         if bytes.len() as u64 > expected {
             break;
