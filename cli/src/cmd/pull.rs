@@ -29,7 +29,9 @@ that these blocks wrote and no others. Proofs need all domains.
 
 A partial copy is extended by another pull into it. What it held stays, whatever
 is chosen then, and it moves on to the generation that is pulled. A pull without
---domain and --blocks makes it whole.
+--domain and --blocks makes it whole. A whole copy moves on as well, as long as
+nobody wrote to it. Length and footer say which files are there; with --check,
+and with --pubkey, all their bytes, and damaged ones are pulled again.
 
 {ENVIRONMENT}
 
@@ -41,7 +43,7 @@ Examples:
 pub(crate) struct Args {
     /// The bucket
     url: String,
-    /// Where the copy goes; must not exist, be empty, or be an unfinished or a partial copy
+    /// Where the copy goes; must not exist, be empty, or be an unfinished copy or one that nobody wrote to
     dir: PathBuf,
     /// Only this domain; may be given several times, or as NAME,NAME [default: all]
     #[arg(long, short, value_name = "NAME", value_delimiter = ',')]
@@ -57,6 +59,9 @@ pub(crate) struct Args {
     /// Which accessors come; `icecore reindex DIR --rebuild` builds the others, or for a partial copy another pull brings them
     #[arg(long, value_enum, value_name = "WHICH", default_value = "all")]
     accessors: Which,
+    /// Compare the files that are there as well, and pull damaged ones again
+    #[arg(long)]
+    check: bool,
     /// How many files come at once
     #[arg(long, short, value_name = "N", default_value_t = 8)]
     jobs: usize,
@@ -67,7 +72,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let bucket = args.bucket.open(&args.url)?;
-    let mut options = PullOptions::new().jobs(args.jobs).accessors(args.accessors.into());
+    let mut options = PullOptions::new().jobs(args.jobs).accessors(args.accessors.into()).check(args.check);
     if let Some(generation) = args.generation {
         options = options.generation(generation);
     }

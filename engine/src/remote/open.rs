@@ -22,7 +22,7 @@ use crate::remote::bucket::{Bucket, Published};
 use crate::remote::cache::{Cache, RemoteCost};
 use crate::remote::local::range_of;
 use crate::remote::manifest::RemoteManifest;
-use crate::remote::pull::Accessors;
+use crate::remote::pull_options::Accessors;
 use crate::remote::room::Room;
 use crate::remote::storage::BucketStorage;
 use crate::remote_error::RemoteError;

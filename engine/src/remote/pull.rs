@@ -4,16 +4,14 @@
 //! name is whole. The manifest comes last. Until it is there, a file named `PULL` says that the copy is not finished, and the next
 //! pull to that place goes on where this one ended, in the midst of a file too.
 //!
-//! A partial copy can be extended. It stays the archive that it was until the new manifest takes the place of the old one: nothing that the
+//! A copy can be extended, and moves on to later generations. It stays the archive that it was until the new manifest takes the place of the old one: nothing that the
 //! old one names is written or removed before.
 
-use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use icecore_segments::checksum::PAGE_SIZE;
-use icecore_segments::frame::Kind;
 use icecore_segments::step::BlockNumber;
 
 use crate::error::{Error, Operation};
@@ -21,110 +19,20 @@ use crate::manifest::{Manifest, SegmentRecord, had_content};
 use crate::progress::ProgressListener;
 use crate::read::shared::Shared;
 use crate::remote::bucket::{Bucket, Published};
-use crate::remote::jobs::{JOBS, for_each};
+use crate::remote::jobs::for_each;
 use crate::remote::manifest::{RemoteFile, RemoteManifest};
+use crate::remote::pull_options::PullOptions;
 use crate::remote::selection::Selection;
 use crate::remote::transfer::{ContentCheck, read_from};
 use crate::remote_error::RemoteError;
 use crate::storage::directory::Directory;
 use crate::storage::os::OsStorage;
 use crate::storage::{DirLock, ReadFile, Storage, layout};
+use crate::wal::FILE_HEADER_LEN;
 use crate::wal::log::create_file;
 
 /// Bytes of an unfinished file that are read at once when a pull goes on.
 const READ_LEN: usize = 1 << 20;
-
-/// How to pull.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PullOptions {
-    jobs: usize,
-    generation: Option<u64>,
-    accessors: Accessors,
-    domains: Vec<String>,
-    /// Both included.
-    blocks: Option<(BlockNumber, BlockNumber)>,
-}
-
-/// Which accessors come with a pull.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Accessors {
-    /// None: some 4 % less to transfer. Lookups in the copy are right and slow until it is opened for writing, or reindexed, which
-    /// builds them again; to a partial copy, which cannot be, another pull brings them.
-    None,
-    /// The pivot indexes, without which a lookup searches a whole segment.
-    Bt,
-    /// All: the copy is as fast as the archive.
-    #[default]
-    All,
-}
-
-impl Accessors {
-    pub(crate) fn has(self, kind: Kind) -> bool {
-        match kind {
-            Kind::Segment => true,
-            Kind::PivotIndex => self != Self::None,
-            Kind::ExistenceFilter | Kind::BlockIndex => self == Self::All,
-        }
-    }
-}
-
-impl Default for PullOptions {
-    fn default() -> Self {
-        Self { jobs: JOBS, generation: None, accessors: Accessors::All, domains: Vec::new(), blocks: None }
-    }
-}
-
-impl PullOptions {
-    /// Eight files at once, of the newest generation.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// How many files come at once. Each needs up to 16 MiB of memory.
-    pub fn jobs(self, jobs: usize) -> Self {
-        Self { jobs, ..self }
-    }
-
-    /// Which accessors come; all unless it is set.
-    pub fn accessors(self, accessors: Accessors) -> Self {
-        Self { accessors, ..self }
-    }
-
-    /// An older generation. Its objects may have been collected.
-    pub fn generation(self, generation: u64) -> Self {
-        Self { generation: Some(generation), ..self }
-    }
-
-    /// Only segments of this domain, and of others that are named by further calls; of all unless it is called.
-    ///
-    /// The roots of all blocks come with every copy. The nodes of snapshots come where all domains do: a proof needs the state of all.
-    pub fn domain(mut self, name: impl Into<String>) -> Self {
-        self.domains.push(name.into());
-        self
-    }
-
-    /// Only segments whose steps have one of these blocks; all unless it is set.
-    ///
-    /// A segment comes as a whole, so a copy may hold more. A read at a block goes back to whatever block wrote the key last: `..b` holds
-    /// the state at every block before `b` and all that changed it. Of `a..b` the keys that these blocks wrote are found, and no others;
-    /// [`Changes`](crate::Changes) want the value before each change, which may be older.
-    pub fn blocks(self, blocks: impl RangeBounds<BlockNumber>) -> Self {
-        let from = match blocks.start_bound() {
-            Bound::Included(from) => *from,
-            Bound::Excluded(below) => below.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        // A range of none is refused by the pull.
-        let none = (1, 0);
-        let blocks = match blocks.end_bound() {
-            Bound::Included(to) => (from, *to),
-            Bound::Excluded(above) => above.checked_sub(1).map_or(none, |to| (from, to)),
-            Bound::Unbounded => (from, BlockNumber::MAX),
-        };
-        Self { blocks: Some(blocks), ..self }
-    }
-}
 
 /// What a pull did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -148,8 +56,8 @@ pub struct PullReport {
     pub segments_kept: u64,
 }
 
-/// Makes a copy of the archive in `bucket` at `path`, which must not exist, be empty, be what an interrupted pull left, or be a partial
-/// copy of the same archive, which is extended.
+/// Makes a copy of the archive in `bucket` at `path`, which must not exist, be empty, be what an interrupted pull left, or be a copy
+/// of the same archive: a partial one, which is extended, or a whole one that nobody wrote to since, which moves on.
 ///
 /// The copy is an archive of its own, which can be read, and written where it is whole and nobody else continues it. Every byte was
 /// compared with its hash and is durable when this returns.
@@ -190,13 +98,13 @@ pub(crate) fn pull_on(
         storage.sync_dir(path)?;
         remove_marker(&**storage, path)?;
         let manifest = Manifest::load(&**storage, path)?;
-        if manifest.is_whole() {
+        if manifest.is_whole() && !options.check {
             let files_present = manifest.file_names().len() as u64;
             return report(storage, path, &manifest, PullReport { files_present, ..PullReport::default() });
         }
-        place = Place::Partial;
+        place = Place::Copy;
     }
-    let former = (place == Place::Partial).then(|| take_up_copy(&**storage, path)).transpose()?;
+    let former = (place == Place::Copy).then(|| take_up_copy(&**storage, path, bucket)).transpose()?;
     let manifest = bucket.chosen(options.generation)?.manifest;
     let selection = Selection::new(&options.domains, options.blocks, &manifest.archive)?;
     let held = former.as_ref().map(|(_, held)| held);
@@ -206,7 +114,8 @@ pub(crate) fn pull_on(
     let copy = selection.copy_of(&manifest.archive, held);
     place.begin(&**storage, path)?;
     let (files, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-    let pull = Pull { storage, bucket, path, listener, files, bytes };
+    let checks = options.check || bucket.trust.is_some();
+    let pull = Pull { storage, bucket, path, checks, listener, files, bytes };
     let files_present = pull.fetch_all(&manifest, &copy, options)?;
     match held {
         None => finish(storage, path, &copy)?,
@@ -224,19 +133,30 @@ pub(crate) fn pull_on(
     report(storage, path, &copy, counted)
 }
 
-/// Takes the lock of a partial copy, and reads what it holds.
+/// Takes the lock of a copy, and reads what it holds.
 ///
 /// # Errors
-/// [`Error::Locked`]; [`Error::Exists`] where another pull made it whole meanwhile.
-fn take_up_copy(storage: &dyn Storage, path: &Path) -> Result<(DirLock, Manifest), Error> {
+/// [`Error::Locked`]; [`Error::Exists`] for an archive that is not, or no longer, the copy of a generation of the bucket.
+fn take_up_copy(storage: &dyn Storage, path: &Path, bucket: &Bucket) -> Result<(DirLock, Manifest), Error> {
     let lock = storage.lock(path)?;
     let manifest = Manifest::load(storage, path)?;
-    if manifest.is_whole() {
+    if manifest.is_whole() && !is_copy(storage, path, &manifest, bucket)? {
         return Err(Error::Exists { path: path.to_owned() });
     }
     // After a kill it may be visible and not durable. Nothing that the one before it names may go until it is.
     storage.sync_dir(path)?;
     Ok((lock, manifest))
+}
+
+/// Whether a whole archive is what a pull of its generation left: with the same segments, and no block in its log.
+fn is_copy(storage: &dyn Storage, path: &Path, manifest: &Manifest, bucket: &Bucket) -> Result<bool, Error> {
+    let log = storage.len(&layout::wal_file(path, manifest.wal_last))?;
+    if manifest.wal_first != manifest.wal_last || log != Some(FILE_HEADER_LEN as u64) {
+        return Ok(false);
+    }
+    let Some(published) = bucket.generation(manifest.generation)? else { return Ok(false) };
+    let all = Selection::new(&[], None, &published.manifest.archive)?;
+    Ok(all.copy_of(&published.manifest.archive, Some(manifest)) == *manifest)
 }
 
 /// Adds to what was counted what the copy is.
@@ -293,8 +213,8 @@ enum Place {
     Unfinished,
     /// The same, and nothing was left to do but to say that it is finished.
     Finished,
-    /// A partial copy.
-    Partial,
+    /// An archive that is, or may be, a copy.
+    Copy,
 }
 
 impl Place {
@@ -306,15 +226,15 @@ impl Place {
         match (has(layout::PULL), has(layout::MANIFEST)) {
             (true, true) => Ok(Self::Finished),
             (true, false) => Ok(Self::Unfinished),
-            (false, true) if !Manifest::load(storage, path)?.is_whole() => Ok(Self::Partial),
+            (false, true) => Ok(Self::Copy),
             (false, _) if names.is_empty() && !had_content(storage, path)? => Ok(Self::Vacant),
             (false, _) => Err(Error::Exists { path: path.to_owned() }),
         }
     }
 
-    /// Makes the directory, and says that it is not finished. A partial copy stays finished.
+    /// Makes the directory, and says that it is not finished. A copy stays finished.
     fn begin(self, storage: &dyn Storage, path: &Path) -> Result<(), Error> {
-        if self == Self::Partial {
+        if self == Self::Copy {
             return Ok(());
         }
         storage.create_dir(path)?;
@@ -332,6 +252,8 @@ struct Pull<'a> {
     storage: &'a Arc<dyn Storage>,
     bucket: &'a Bucket,
     path: &'a Path,
+    /// Whether files that are there are compared with their hashes.
+    checks: bool,
     listener: &'a dyn ProgressListener,
     files: AtomicU64,
     bytes: AtomicU64,
@@ -354,7 +276,7 @@ impl Pull<'_> {
             let name = record.file_name(&copy.config, file.kind);
             if !options.accessors.has(file.kind) {
                 // One that came without a key would be read.
-                if self.bucket.trust.is_some() && !self.is_whole(&name, &file)? {
+                if self.checks && !self.is_whole(&name, &file)? {
                     self.storage.remove(&self.path.join(name))?;
                 }
             } else if self.is_whole(&name, &file)? {
@@ -381,7 +303,7 @@ impl Pull<'_> {
         }
         let read = found.read_at(file.len().saturating_sub(PAGE_SIZE as u64), &mut footer)?;
         let has_footer = read == PAGE_SIZE && *blake3::hash(&footer).as_bytes() == file.id;
-        if !has_footer || self.bucket.trust.is_none() {
+        if !has_footer || !self.checks {
             return Ok(has_footer);
         }
         let mut check = ContentCheck::new(file.len());
@@ -472,7 +394,7 @@ fn finish(storage: &Arc<dyn Storage>, path: &Path, manifest: &Manifest) -> Resul
     remove_marker(&**storage, path)
 }
 
-/// Puts a manifest in the place of that of a partial copy, and removes what only the former one named: what was merged since.
+/// Puts a manifest in the place of that of a copy, and removes what only the former one named: what was merged since.
 fn replace(storage: &dyn Storage, path: &Path, former: &Manifest, copy: &Manifest) -> Result<(), Error> {
     // The names of files that came, accessors that the former one names among them.
     storage.sync_dir(path)?;
