@@ -43,6 +43,11 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
+    /// Bytes that they take of a cache.
+    pub(crate) fn kept(&self) -> u64 {
+        (self.header.len() + self.tail.len()) as u64
+    }
+
     /// Takes them from a whole file.
     pub(crate) fn of(bytes: &[u8], tail: Range<u64>) -> Self {
         let tail = bytes[tail.start as usize..tail.end as usize].to_vec();

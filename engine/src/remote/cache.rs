@@ -22,7 +22,7 @@ use icecore_segments::checksum::{PAGE_SIZE, Salt, crc64, is_sealed};
 use icecore_segments::frame::Kind;
 use parking_lot::Mutex;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::remote::blocks::{BLOCK, BlockHashes};
 use crate::remote::bucket::Bucket;
 use crate::remote::claim::Source;
@@ -325,8 +325,14 @@ impl CachedFile {
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), RemoteError> {
-        let written = self.room.take(bytes.len() as u64).and_then(|()| self.file.write_at(offset, bytes));
-        written.map_err(|error| self.cache.room.failure(error))
+        let room = &self.cache.room;
+        let put = || self.room.take(bytes.len() as u64).and_then(|()| self.file.write_at(offset, bytes));
+        let written = put().or_else(|error| match error.kind() {
+            // Others filled the disk since files were counted.
+            ErrorKind::NoSpace => room.yield_to_disk(bytes.len() as u64).and_then(|()| put()),
+            _ => Err(error),
+        });
+        written.map_err(|error| room.failure(error))
     }
 }
 

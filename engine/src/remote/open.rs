@@ -19,6 +19,7 @@ use crate::read::renewal::{self, Renewable, Renewal};
 use crate::read::shared::Shared;
 use crate::remote::blocks::BLOCK;
 use crate::remote::bucket::{Bucket, Published};
+use crate::remote::bundle::Ends;
 use crate::remote::cache::{Cache, RemoteCost};
 use crate::remote::local::range_of;
 use crate::remote::manifest::RemoteManifest;
@@ -171,6 +172,7 @@ pub(crate) fn open(bucket: &Bucket, options: &RemoteOptions) -> Result<(Arc<Shar
     let published = bucket.chosen(options.generation)?;
     let manifest = &published.manifest;
     let ends = bucket.bundle(manifest)?;
+    room.check_opening(ends.iter().map(Ends::kept).sum())?;
     let is_proven = bucket.trust.is_some();
     let fetch = if is_proven { options.fetch.max(BLOCK) } else { options.fetch };
     let cache = Arc::new(Cache::new(bucket, room, fetch));

@@ -1,5 +1,7 @@
 //! How much room a cache takes on its disk, all processes that share it together.
 //!
+//! Where its disk has less than it was given it keeps to what the disk has, so that there is always some left to go on with.
+//!
 //! What is true is what the files of the folder take: it is counted again whenever a process has written so much, and a margin is left
 //! for what several of them write between two counts. A file that is open is locked, shared; only one that nobody has open is removed.
 //! One that a reader gave up, and still has open, keeps a name of its own until then, so that it counts.
@@ -17,6 +19,8 @@ use crate::error::{Error, ErrorKind, one_line};
 use crate::read::renewal;
 use crate::remote::names::{self, Hash};
 use crate::remote_error::RemoteError;
+use crate::storage::Storage as _;
+use crate::storage::os::OsStorage;
 use crate::storage::sparse::{FileId, create_folder, list_folder, remove_unused, rename_same};
 
 /// A cache is full where so little is left of it, as long as that is no more than a quarter: what processes write between two counts,
@@ -44,10 +48,21 @@ pub(crate) const HASHES: &str = "hashes";
 /// Digits that say what the bytes of a file must be: see [`file_name`].
 const CLAIM_DIGITS: usize = 32;
 
+/// What a read should find besides headers and tails, at least.
+const ROOM_MIN: u64 = 1 << 20;
+
+/// What is left of a cache of this size when it is full.
+fn margin(size: u64) -> u64 {
+    (size / STEP).max(MARGIN_MIN).min(size / 4)
+}
+
 /// A folder of files that may take so many bytes together.
 pub(crate) struct Room {
     dir: PathBuf,
+    /// What it was given.
     size: u64,
+    /// What it can have of that: no more than its files take and its disk has left, when they were counted.
+    limit: AtomicU64,
     /// Bytes that its files took when they were counted, and that this process wrote since.
     used: AtomicU64,
     /// Where `used` is more, files are counted again.
@@ -76,7 +91,8 @@ impl Room {
         create_folder(dir)?;
         let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
         let (used, recount_at, retired) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        let room = Self { dir, size, used, recount_at, held: Mutex::default(), retired };
+        let limit = AtomicU64::new(size);
+        let room = Self { dir, size, limit, used, recount_at, held: Mutex::default(), retired };
         room.clear(0)?;
         Ok(Arc::new(room))
     }
@@ -92,7 +108,7 @@ impl Room {
 
     /// The most bytes of a file that are requested in advance: what a read needs at once must fit beside them.
     pub(crate) fn in_advance_max(&self) -> u64 {
-        self.size / IN_ADVANCE
+        self.limit() / IN_ADVANCE
     }
 
     /// Where a file is.
@@ -108,9 +124,47 @@ impl Room {
         Share { room: Arc::clone(self), held }
     }
 
+    fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
     /// What its files may take before it is full.
     fn full(&self) -> u64 {
-        self.size - (self.size / STEP).max(MARGIN_MIN).min(self.size / 4)
+        let limit = self.limit();
+        limit - margin(limit)
+    }
+
+    /// Refuses an archive whose headers and tails alone fill it.
+    ///
+    /// # Errors
+    /// [`RemoteError::CacheTooSmall`], [`RemoteError::DiskFull`].
+    pub(crate) fn check_opening(&self, bytes: u64) -> Result<(), RemoteError> {
+        if bytes <= self.full() {
+            return Ok(());
+        }
+        if self.is_short_of_disk() {
+            return Err(RemoteError::DiskFull { dir: self.dir.clone() });
+        }
+        // What is read comes besides: some of it must fit as well.
+        let (mut needed, wanted) = (self.size, bytes.saturating_add(bytes / 4).saturating_add(ROOM_MIN));
+        while needed - margin(needed) < wanted {
+            needed = needed.saturating_add(needed / 4).saturating_add(1 << 20);
+        }
+        let needed = needed.next_multiple_of(1 << 20);
+        Err(RemoteError::CacheTooSmall { dir: self.dir.clone(), size: self.size, needed })
+    }
+
+    /// Whether its disk gives it less than it was given.
+    fn is_short_of_disk(&self) -> bool {
+        self.limit() < self.size
+    }
+
+    /// Removes what nobody has open after the disk refused a write, and keeps to what is left from then on.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn yield_to_disk(&self, wanted: u64) -> Result<(), Error> {
+        self.clear(wanted).map(drop)
     }
 
     /// Counts what is taken, and returns it. Removes files that nobody has open where `wanted` more bytes do not fit: those first that were
@@ -128,28 +182,30 @@ impl Room {
                 file.taken.store(*taken, Ordering::Relaxed);
             }
         }
+        let free = OsStorage.free_space(&self.dir)?.map_or(self.size, |free| used.saturating_add(free));
+        self.limit.store(self.size.min(free), Ordering::Relaxed);
         let is_full = used + wanted > self.full();
         for entry in entries.iter().filter(|entry| !held.contains_key(&entry.name)) {
-            let goes =
-                entry.name.ends_with(RETIRED) || (is_full && used + wanted + self.size / STEP > self.full());
+            let goes = entry.name.ends_with(RETIRED)
+                || (is_full && used + wanted + self.limit() / STEP > self.full());
             if goes && remove_unused(&self.dir.join(&entry.name))? {
                 used -= entry.allocated;
             }
         }
         self.used.store(used, Ordering::Relaxed);
-        self.recount_at.store(used + self.size / COUNTED_EVERY, Ordering::Relaxed);
+        self.recount_at.store(used + self.limit() / COUNTED_EVERY, Ordering::Relaxed);
         Ok(used)
     }
 }
 
 impl renewal::Room for Room {
     fn wants_renewal(&self) -> bool {
-        if self.used.load(Ordering::Relaxed) < self.size / 16 * RENEWAL {
+        if self.used.load(Ordering::Relaxed) < self.limit() / 16 * RENEWAL {
             return false;
         }
         let held = self.held.lock();
         let data = held.iter().filter(|(name, _)| is_data(name)).flat_map(|(_, held)| held);
-        data.map(|held| held.taken.load(Ordering::Relaxed)).sum::<u64>() > self.size / 4
+        data.map(|held| held.taken.load(Ordering::Relaxed)).sum::<u64>() > self.limit() / 4
     }
 
     fn retire(&self) -> Result<(), Error> {
@@ -215,11 +271,17 @@ impl Share {
     /// # Errors
     /// [`RemoteError::CacheFull`] where nothing more can go; [`Error::Io`].
     pub(crate) fn take(&self, bytes: u64) -> Result<(), Error> {
-        let (room, full) = (&self.room, self.room.full());
+        let room = &self.room;
         let after = room.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if after > full || after > room.recount_at.load(Ordering::Relaxed) {
-            if room.clear(bytes)? + bytes > full {
-                return Err(RemoteError::CacheFull { dir: room.dir.clone(), size: room.size }.into());
+        if after > room.full() || after > room.recount_at.load(Ordering::Relaxed) {
+            if room.clear(bytes)? + bytes > room.full() {
+                let (dir, size) = (room.dir.clone(), room.size);
+                let error = if room.is_short_of_disk() {
+                    RemoteError::DiskFull { dir }
+                } else {
+                    RemoteError::CacheFull { dir, size }
+                };
+                return Err(error.into());
             }
             room.used.fetch_add(bytes, Ordering::Relaxed);
         }

@@ -64,6 +64,13 @@ fn every_read_comes_out_of_a_small_cache() {
         assert_eq!(history(&view), history(&local));
         keeps("a history");
     }
+    let mut there = reader.changes(..).unwrap();
+    for here in archive.reader().changes(..=reader.head().unwrap()).unwrap() {
+        assert_eq!(there.next().unwrap().unwrap(), here.unwrap());
+    }
+    assert!(there.next().is_none());
+    drop(there);
+    keeps("changes");
     // Threads that read what others had exchanged.
     thread::scope(|scope| {
         for seed in 0..4 {
@@ -125,8 +132,13 @@ fn a_read_that_needs_more_than_the_cache_is_told_what_to_do() {
         .and_then(|reader| reader.latest()?.get("kv", &key_of(1)))
         .unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
-    let Error::Remote(refused @ RemoteError::CacheFull { .. }) = refused else { panic!("{refused}") };
+    let Error::Remote(refused @ RemoteError::CacheTooSmall { needed, .. }) = refused else {
+        panic!("{refused}")
+    };
     assert!(refused.to_string().contains("cache") && refused.remedy().contains("--cache-size"));
+    let enough = RemoteOptions::new(dir.path().join("cache")).cache_size(needed);
+    let reader = Reader::open_remote(&bucket(&stub), &enough).unwrap();
+    assert_eq!(reader.latest().unwrap().get("kv", &key_of(1)).unwrap(), Some(expected(1)));
 }
 
 /// What [`reads_in_a_process_of_its_own`] is to do.
@@ -261,6 +273,29 @@ impl Drop for Disk<'_> {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(self.0).status();
     }
+}
+
+#[test]
+fn a_cache_keeps_to_what_its_disk_has() {
+    let dir = TempDir::new().unwrap();
+    let (archive, stub) = pushed_large(dir.path());
+    let bytes: u64 = archive.reader().segments().iter().map(|segment| segment.kv_bytes).sum();
+    assert!(bytes > 2 * SMALL, "{bytes}");
+    let mounted = dir.path().join("disk");
+    let Some(disk) = Disk::mount(&mounted, 2 * SMALL) else {
+        println!("skipped: this process may not mount");
+        return;
+    };
+    let reader = Reader::open_remote(&bucket(&stub), &RemoteOptions::new(disk.0.join("cache"))).unwrap();
+    let (view, local) = (reader.latest().unwrap(), archive.reader().latest().unwrap());
+    for number in small_numbers(5, 300) {
+        assert_eq!(view.get("kv", &key_of(number)).unwrap(), Some(expected(number)));
+    }
+    let mut there = view.scan("kv", &Scan::all()).unwrap();
+    for here in local.scan("kv", &Scan::all()).unwrap() {
+        assert_eq!(there.next().unwrap().unwrap(), here.unwrap());
+    }
+    drop((there, view, reader));
 }
 
 #[test]
