@@ -1,5 +1,7 @@
 //! Where the archive is that a command reads: in a directory, or in a bucket.
 
+#[cfg(feature = "s3")]
+use std::path::Path;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -33,7 +35,7 @@ impl Place {
     /// It cannot be opened.
     pub(crate) fn open(&self, resident: Option<u64>) -> Result<Reader, Failure> {
         #[cfg(feature = "s3")]
-        if let Some(url) = self.dir.to_str().filter(|text| text.contains("://")) {
+        if let Some(url) = url_of(&self.dir) {
             return self.bucket.open(url);
         }
         #[cfg(feature = "s3")]
@@ -47,6 +49,12 @@ impl Place {
     pub(crate) fn tell_cost(&self, reader: &Reader) {
         tell_cost(reader, self.cost);
     }
+}
+
+/// The URL of a bucket, where an archive is named by one.
+#[cfg(feature = "s3")]
+pub(crate) fn url_of(place: &Path) -> Option<&str> {
+    place.to_str().filter(|text| text.contains("://"))
 }
 
 /// The same, where the place is known no more.

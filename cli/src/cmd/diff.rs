@@ -1,7 +1,7 @@
 //! `icecore diff`: two states walked side by side, in the order of keys.
 
 use std::cmp::Ordering;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use icecore::{Entry, Scan, View};
 use serde_json::json;
@@ -11,6 +11,8 @@ use crate::encoding::{Encoding, RULE};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::notes::{detail, is_quiet};
 use crate::number::{HEIGHT_FORMS, Height};
+#[cfg(feature = "s3")]
+use crate::place::url_of;
 use crate::print::{Out, plural};
 
 /// Compare the states of two archives, or of one archive at two heights. Exit code 0: they are the same, 1: they differ.
@@ -35,7 +37,8 @@ Examples:
   icecore diff chain.ice --from -1        what the newest block changed
   icecore diff chain.ice --from 100 --to 150"))]
 pub(crate) struct Args {
-    /// The archive on the left
+    #[cfg_attr(feature = "s3", doc = "The archive on the left: a directory, or the URL of a bucket")]
+    #[cfg_attr(not(feature = "s3"), doc = "The archive on the left")]
     left: PathBuf,
     /// The archive on the right [default: that on the left]
     right: Option<PathBuf>,
@@ -57,6 +60,20 @@ pub(crate) struct Args {
     /// Print a line of JSON for each key
     #[arg(long)]
     json: bool,
+    #[cfg(feature = "s3")]
+    #[command(flatten)]
+    bucket: crate::bucket::ReadArgs,
+}
+
+impl Args {
+    /// Opens one of the two.
+    fn open(&self, dir: &Path) -> Result<Asked, Failure> {
+        #[cfg(feature = "s3")]
+        if let Some(url) = url_of(dir) {
+            return Ok(Asked::of(self.bucket.open(url)?, self.encoding));
+        }
+        Ok(Asked::of(open_for_one_read(dir)?, self.encoding))
+    }
 }
 
 /// One of the two states.
@@ -100,9 +117,12 @@ fn compare(args: &Args) -> Outcome {
             "one archive needs two heights, --from or --to or both; or name another archive",
         ));
     }
-    let asked = Asked::of(open_for_one_read(&args.left)?, args.encoding);
-    let other = args.right.as_deref().map(open_for_one_read).transpose()?;
-    let other = other.map(|reader| Asked::of(reader, args.encoding));
+    #[cfg(feature = "s3")]
+    if url_of(&args.left).or(args.right.as_deref().and_then(url_of)).is_none() {
+        args.bucket.check_unused()?;
+    }
+    let asked = args.open(&args.left)?;
+    let other = args.right.as_deref().map(|right| args.open(right)).transpose()?;
     let left = Side::of(&asked, args.at.or(args.from))?;
     let right = Side::of(other.as_ref().unwrap_or(&asked), args.at.or(args.to))?;
     let mut out = Out::new();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Subcommand;
-use icecore::remote::{GcOptions, gc, list, verify};
+use icecore::remote::{Bucket, GcOptions, gc, list, verify};
 use serde_json::json;
 
 use crate::bucket::{BucketArgs, ENVIRONMENT, TrustArgs, signed_by, tell_requests};
@@ -86,7 +86,7 @@ struct Gc {
 pub(crate) fn run(args: &Args) -> Outcome {
     match &args.task {
         Task::Ls(args) => ls(args),
-        Task::Verify(args) => check(args),
+        Task::Verify(args) => check(&args.bucket.open(&args.url)?, &args.url, args.jobs, args.json),
         Task::Gc(args) => collect(args),
     }
 }
@@ -134,12 +134,12 @@ fn ls(args: &Ls) -> Outcome {
     Ok(if archives.is_empty() { Exit::No } else { Exit::Done })
 }
 
-fn check(args: &Verify) -> Outcome {
-    let bucket = args.bucket.open(&args.url)?;
-    let report = verify(&bucket, args.jobs, &Bars::new())?;
-    tell_requests(&bucket);
+/// Verifies the newest generation of a bucket.
+pub(super) fn check(bucket: &Bucket, url: &str, jobs: usize, as_json: bool) -> Outcome {
+    let report = verify(bucket, jobs, &Bars::new())?;
+    tell_requests(bucket);
     let mut out = Out::new();
-    if args.json {
+    if as_json {
         out.json(&json!({
             "generation": report.generation,
             "generations": report.generations,
@@ -164,7 +164,7 @@ fn check(args: &Verify) -> Outcome {
     out.flush()?;
     match report.problems.len() as u64 {
         0 => Ok(Exit::Done),
-        some => Err(Failure::Damage(format!("{} in {}", plural(some, "problem"), args.url))),
+        some => Err(Failure::Damage(format!("{} in {}", plural(some, "problem"), url))),
     }
 }
 

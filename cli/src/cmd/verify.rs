@@ -15,15 +15,19 @@ use crate::progress::Bars;
 #[derive(clap::Args)]
 #[command(after_help = "\
 In full: every page and file checksum, the order of entries, every key found
-through its filter and its index, the log, and the state at the head against
-its recorded root. Takes no lock. Of a partial copy what it holds is checked, and
+through its filter and its index, the log, what each block changed against the
+digest recorded with its root, and the state at the head against its root. Takes no lock. Of a partial copy what it holds is checked, and
 what it does not hold is named; the state needs all declared domains.
+
+Of a bucket, in commands that are built for them, every object of the newest
+generation is compared with its hashes, as `icecore remote verify` does.
 
 Examples:
   icecore verify chain.ice
   icecore verify chain.ice --fast --json")]
 pub(crate) struct Args {
-    /// The archive
+    #[cfg_attr(feature = "s3", doc = "The archive: a directory, or the URL of a bucket")]
+    #[cfg_attr(not(feature = "s3"), doc = "The archive")]
     dir: PathBuf,
     /// Only what can be seen without reading data pages: presence, lengths, headers, the log
     #[arg(long)]
@@ -31,7 +35,14 @@ pub(crate) struct Args {
     /// Tell the result as JSON
     #[arg(long)]
     json: bool,
+    #[cfg(feature = "s3")]
+    #[command(flatten)]
+    bucket: crate::bucket::TrustArgs,
 }
+
+/// How many objects of a bucket are read at once.
+#[cfg(feature = "s3")]
+const JOBS: usize = 8;
 
 /// What is peculiar about the end of the log, in a sentence.
 fn about_tail(tail: &LogTailReport) -> String {
@@ -53,6 +64,17 @@ fn about_tail(tail: &LogTailReport) -> String {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
+    #[cfg(feature = "s3")]
+    if let Some(url) = crate::place::url_of(&args.dir) {
+        if args.fast {
+            return Err(Failure::usage(
+                "--fast is for an archive in a directory: of a bucket every object is read",
+            ));
+        }
+        return super::remote::check(&args.bucket.open(url)?, url, JOBS, args.json);
+    }
+    #[cfg(feature = "s3")]
+    args.bucket.check_unused()?;
     let mode = if args.fast { VerifyMode::Fast } else { VerifyMode::Full };
     let report: VerifyReport = verify(&args.dir, mode, &Bars::new())?;
     let problems: Vec<_> =

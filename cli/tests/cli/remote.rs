@@ -27,7 +27,8 @@ fn an_archive_goes_to_a_bucket_and_comes_back() {
     assert!(scan(&copy).lines().count() == 2 && scan(&copy) == scan(&dir));
     assert_eq!(icecore(&["root", &copy]).ok().out, icecore(&["root", &dir, "--at", &at]).ok().out);
     icecore(&["verify", &copy]).ok();
-    icecore(&["pull", &url, &copy]).fails(2, "exists and is not empty");
+    let again = icecore(&["pull", &url, &copy, "--json"]).ok().json();
+    assert_eq!((&again["files_pulled"], &again["files_present"]), (&json!(0), &sent["files_sent"]));
 
     let listed = icecore(&["remote", "ls", &url, "--json"]).ok().json();
     assert_eq!((&listed["name"], &listed["head"]), (&json!("main"), &sent["head"]));
@@ -100,6 +101,13 @@ fn verbs_that_read_take_a_bucket() {
         asked(&copy),
         icecore_reading(&["query", &url, "--cache", &cache], request.as_bytes()).ok().out
     );
+    icecore(&["diff", &url, &copy, "--cache", &cache]).ok();
+    let newer = icecore(&["diff", &url, "--from", "-3", "--cache", &cache]);
+    assert_eq!((newer.code, &newer.out), (1, &icecore(&["diff", &copy, "--from", "-3"]).out));
+    icecore(&["diff", &copy, &copy, "--cache", &cache]).fails(2, "--cache is for an archive in a bucket");
+    assert!(icecore(&["verify", &url]).ok().out.contains("generation 1: "));
+    icecore(&["verify", &url, "--fast"]).fails(2, "--fast is for an archive in a directory");
+    icecore(&["verify", &copy, "--pubkey", "none"]).fails(2, "--pubkey is for an archive in a bucket");
     icecore(&["get", &url, &key, "--cache", &cache, "--fetch", "5000"]).fails(2, "power of two");
     icecore(&["get", &url, &key, "--cache", &cache, "--generation", "9"]).fails(7, "has no generation 9");
 }
