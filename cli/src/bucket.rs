@@ -48,6 +48,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 impl BucketArgs {
     /// The bucket of a URL.
     pub(crate) fn open(&self, url: &str) -> Result<Bucket, Failure> {
+        check_lasting(url)?;
         Ok(Bucket::open_with(url, &self.options())?)
     }
 
@@ -82,6 +83,7 @@ pub(crate) struct TrustArgs {
 impl TrustArgs {
     /// The bucket of a URL.
     pub(crate) fn open(&self, url: &str) -> Result<Bucket, Failure> {
+        check_lasting(url)?;
         let options = self.bucket.options();
         let key = self.pubkey.as_deref().map(public_key).transpose()?;
         Ok(Bucket::open_with(url, &key.map_or(options.clone(), |key| options.public_key(key)))?)
@@ -103,6 +105,16 @@ impl TrustArgs {
             ("--timeout", bucket.timeout.is_some()),
         ])
     }
+}
+
+/// Refuses what would be gone when the command ends.
+fn check_lasting(url: &str) -> Result<(), Failure> {
+    if url.starts_with("memory://") {
+        return Err(Failure::usage(
+            "memory:// is in the memory of this command and ends with it: name s3://BUCKET/PREFIX or file:///FOLDER",
+        ));
+    }
+    Ok(())
 }
 
 /// A script that lost its `s3://` would lose the check of a signature as well.
@@ -143,7 +155,7 @@ pub(crate) struct ReadArgs {
     /// How much of its disk the cache may take
     #[arg(long, value_name = "BYTES", default_value = "20GiB")]
     cache_size: ByteSize,
-    /// What is asked for where one page is needed
+    /// What is asked for where one page is needed: a power of two, 4KiB to 4MiB
     #[arg(long, value_name = "BYTES", default_value = "64KiB")]
     fetch: ByteSize,
     /// Which accessors are read beforehand

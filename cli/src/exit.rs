@@ -6,6 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+#[cfg(feature = "s3")]
+use icecore::remote::RemoteError;
 use icecore::{Error, ErrorKind};
 use serde_json::json;
 
@@ -148,6 +150,11 @@ impl Failure {
             | Self::Usage(_)
             | Self::Input { .. }
             | Self::Conflict { .. } => Exit::Usage,
+            // As a directory that is no archive.
+            #[cfg(feature = "s3")]
+            Self::Archive(Error::Remote(
+                RemoteError::NoArchive { .. } | RemoteError::NoGeneration { .. },
+            )) => Exit::Usage,
             Self::Archive(error) => match error.kind() {
                 ErrorKind::Corrupt => Exit::Corrupt,
                 ErrorKind::NoSpace => Exit::NoSpace,

@@ -24,6 +24,17 @@ pub(crate) fn whole(text: &str) -> Result<u64, String> {
         .map_err(|_| format!("{} is larger than 2^64 - 1", quoted(text)))
 }
 
+/// Reads how many of something there are to be: none are too few.
+///
+/// # Errors
+/// As [`whole`], and for zero.
+pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
+    match usize::try_from(whole(text)?) {
+        Ok(0) => Err("it is at least 1".to_owned()),
+        count => count.map_err(|_| format!("{} is too many", quoted(text))),
+    }
+}
+
 /// How `--at` and its kind are written, for `--help`.
 pub(crate) const HEIGHT_FORMS: &str = "\
 How heights are written: 1000, 1_000, 0x3e8, latest (the newest block), or -10

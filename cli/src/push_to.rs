@@ -46,6 +46,9 @@ pub(crate) struct PushTo {
 impl PushToArgs {
     /// The bucket, if one was named, and how to push to it. A URL that is none, or a key, is refused before anything is done.
     pub(crate) fn target(&self) -> Result<Option<(Bucket, PushOptions)>, Failure> {
+        if self.push_to.is_none() && self.sign.is_given() {
+            return Err(Failure::usage("--sign and --allow-signer-change go with --push-to"));
+        }
         let options = || PushOptions::new().allow_rewind(self.allow_rewind);
         let target = |url| Ok((self.bucket.open(url)?, self.sign.apply(options())?));
         self.push_to.as_deref().map(target).transpose()

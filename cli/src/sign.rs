@@ -1,12 +1,14 @@
 //! Keys of minisign on the command line: whose generations are believed, and what is pushed under which name.
 
 use std::env;
-use std::fs;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use icecore::remote::{PublicKey, PushOptions, SigningKey};
 
+use crate::encoding::quoted;
 use crate::exit::Failure;
 
 /// Has the password of a secret key, for those who run a command without a terminal. Arguments are seen by every user of the machine.
@@ -24,6 +26,11 @@ pub(crate) struct SignArgs {
 }
 
 impl SignArgs {
+    /// Whether anything was said of it.
+    pub(crate) fn is_given(&self) -> bool {
+        self.sign.is_some() || self.allow_signer_change
+    }
+
     /// Has a push sign as the command line says. Asks for a password where the key has one.
     ///
     /// # Errors
@@ -37,9 +44,14 @@ impl SignArgs {
     }
 }
 
+/// No file with a key is as long, in bytes.
+const FILE_MAX: u64 = 1 << 16;
+
 fn read(path: &Path) -> Result<String, Failure> {
     let failed = |source| Failure::File { operation: "read", path: path.to_owned(), source };
-    fs::read_to_string(path).map_err(failed)
+    let mut text = String::new();
+    File::open(path).and_then(|file| file.take(FILE_MAX).read_to_string(&mut text)).map_err(failed)?;
+    Ok(text)
 }
 
 fn password(path: &Path) -> Result<String, Failure> {
@@ -63,5 +75,12 @@ pub(crate) fn public_key(given: &str) -> Result<PublicKey, Failure> {
     if let Ok(key) = given.parse() {
         return Ok(key);
     }
-    Ok(read(Path::new(given))?.parse()?)
+    let path = Path::new(given);
+    if !path.exists() {
+        return Err(Failure::usage(format!(
+            "{} is neither a public key of minisign nor a file with one",
+            quoted(given)
+        )));
+    }
+    Ok(read(path)?.parse()?)
 }

@@ -459,7 +459,9 @@ fn kind_of_remote(error: &crate::remote_error::RemoteError) -> ErrorKind {
         | R::Pruned { .. } => ErrorKind::Misuse,
         R::NoArchive { .. } | R::NoGeneration { .. } => ErrorKind::NotFound,
         R::Lost { .. } => ErrorKind::Busy,
-        R::DiskFull { .. } | R::CacheFull { .. } | R::CacheTooSmall { .. } => ErrorKind::NoSpace,
+        R::Full { .. } | R::DiskFull { .. } | R::CacheFull { .. } | R::CacheTooSmall { .. } => {
+            ErrorKind::NoSpace
+        }
         _ => ErrorKind::Environment,
     }
 }

@@ -36,6 +36,12 @@ pub enum RemoteError {
         /// The store's word.
         cause: String,
     },
+    /// The disk of a folder that is a bucket has no room left.
+    #[error("no space is left for {object}")]
+    Full {
+        /// The object.
+        object: String,
+    },
     /// An object that a manifest names is not there.
     #[error("{object} is not there")]
     Gone {
@@ -212,17 +218,18 @@ impl RemoteError {
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::Url { .. } => {
-                "name a bucket as s3://BUCKET/PREFIX, file:///FOLDER or memory://NAME; keys and regions come from AWS_* or the \
-                 profile, another server from --endpoint"
+                "name a bucket as s3://BUCKET/PREFIX or file:///FOLDER; keys and regions come from AWS_* or the profile, another \
+                 server from --endpoint"
             }
             Self::Request { .. } => {
                 "check the network, the endpoint, the region and the name of the bucket, and repeat the command: it resumes. On a slow line \
                  try fewer --jobs, of a slow server allow a longer --timeout"
             }
             Self::Denied { .. } => {
-                "renew the credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, or AWS_PROFILE) or have \
-                 this permitted, and repeat the command: it resumes"
+                "renew the credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, or AWS_PROFILE), have this \
+                 permitted, or, where the time is too skewed, set the clock of this machine; and repeat the command: it resumes"
             }
+            Self::Full { .. } => "make room on that disk and repeat the command: it resumes",
             Self::Gone { .. } => {
                 "if it was collected, repeat the command to use the newest generation; else push again from the archive"
             }

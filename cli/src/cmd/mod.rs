@@ -56,7 +56,7 @@ pub(crate) enum Command {
     History(history::Args),
     /// Compare two archives, or one at two heights
     Diff(diff::Args),
-    /// Write changes or a state as CSV or JSON lines
+    /// Write changes or a state as CSV, JSON lines or Parquet
     Export(export::Args),
     /// Answer many questions, one JSON request and answer a line
     Query(query::Args),

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::bucket::{ENVIRONMENT, TrustArgs, Which, blocks, tell_requests};
 use crate::exit::{Exit, Outcome};
-use crate::number::Blocks;
+use crate::number::{Blocks, at_least_one};
 use crate::print::{Out, bytes, count, plural};
 use crate::progress::Bars;
 
@@ -63,7 +63,7 @@ pub(crate) struct Args {
     #[arg(long)]
     check: bool,
     /// How many files come at once
-    #[arg(long, short, value_name = "N", default_value_t = 8)]
+    #[arg(long, short, value_name = "N", default_value = "8", value_parser = at_least_one)]
     jobs: usize,
     /// Tell what was done as JSON
     #[arg(long)]

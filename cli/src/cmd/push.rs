@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::bucket::{BucketArgs, ENVIRONMENT, blocks, tell_requests};
 use crate::exit::{Exit, Outcome};
+use crate::number::at_least_one;
 use crate::print::{Out, bytes, plural};
 use crate::progress::Bars;
 use crate::sign::SignArgs;
@@ -44,7 +45,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     sign: SignArgs,
     /// How many files go up at once
-    #[arg(long, short, value_name = "N", default_value_t = 8)]
+    #[arg(long, short, value_name = "N", default_value = "8", value_parser = at_least_one)]
     jobs: usize,
     /// Only say what would go up
     #[arg(long)]

@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::bucket::{BucketArgs, ENVIRONMENT, TrustArgs, signed_by, tell_requests};
 use crate::encoding::printable;
 use crate::exit::{Exit, Failure, Outcome};
+use crate::number::at_least_one;
 use crate::print::{Out, bytes, count, plural, table};
 use crate::progress::Bars;
 
@@ -56,7 +57,7 @@ struct Verify {
     #[command(flatten)]
     bucket: TrustArgs,
     /// How many files are read at once
-    #[arg(long, short, value_name = "N", default_value_t = 8)]
+    #[arg(long, short, value_name = "N", default_value = "8", value_parser = at_least_one)]
     jobs: usize,
     /// Tell what was found as JSON
     #[arg(long)]
@@ -69,10 +70,10 @@ struct Gc {
     url: String,
     #[command(flatten)]
     bucket: BucketArgs,
-    /// How many generations of each archive stay whole
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    /// How many generations of each archive stay whole, at least 1
+    #[arg(long, value_name = "N", default_value = "8", value_parser = at_least_one)]
     keep: usize,
-    /// Hours that an object stays which nothing names; longer than any push takes
+    /// Hours that an object stays which nothing names: longer than any push takes, at least 2
     #[arg(long, value_name = "HOURS", default_value_t = 7 * 24)]
     grace: u64,
     /// Only say what would go
@@ -180,6 +181,7 @@ fn collect(args: &Gc) -> Outcome {
             "kept": report.kept,
             "bytes_kept": report.bytes_kept,
             "young": report.young,
+            "dry_run": args.dry_run,
             "removed": report.removed,
             "bytes_removed": report.bytes_removed,
         }))?;

@@ -183,6 +183,11 @@ fn s3(location: &Location, options: &BucketOptions) -> Result<Connection, Error>
     } else {
         builder = builder.with_client_options(client(options));
     }
+    let has_key = is_set(&builder, AmazonS3ConfigKey::AccessKeyId);
+    if has_key != is_set(&builder, AmazonS3ConfigKey::SecretAccessKey) {
+        let reason = "of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY one is set and the other is not";
+        return Err(RemoteError::Url { reason: reason.to_owned() }.into());
+    }
     let build = |retries| {
         let retry = RetryConfig { max_retries: retries, retry_timeout: PATIENCE, ..RetryConfig::default() };
         let built = builder.clone().with_retry(retry).build();

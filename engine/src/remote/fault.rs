@@ -1,5 +1,7 @@
 //! Why one request failed: whether it is worth repeating, and what may be said of it.
 
+use std::io;
+
 use object_store::Error as StoreError;
 
 use crate::remote_error::RemoteError;
@@ -106,6 +108,9 @@ impl Fault {
                 return RemoteError::Request { operation, object, cause };
             }
         };
+        if is_disk_full(&error) {
+            return RemoteError::Full { object };
+        }
         let cause = cause_of(&error, secrets);
         match error {
             StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
@@ -117,8 +122,25 @@ impl Fault {
     }
 }
 
+/// By the code of an answer in XML, or as the answer to a removal of several objects is told.
 fn is_denial(text: &str) -> bool {
-    DENIALS.iter().any(|code| text.contains(&format!("<Code>{code}</Code>")))
+    let has = |code: &str| {
+        text.contains(&format!("<Code>{code}</Code>")) || text.contains(&format!("(code: {code})"))
+    };
+    DENIALS.iter().any(|code| has(code))
+}
+
+/// Whether the system says that a disk has no room left.
+fn is_disk_full(error: &StoreError) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        if let Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) = kind {
+            return true;
+        }
+        source = cause.source();
+    }
+    false
 }
 
 /// The innermost cause in one line: of an answer in XML its code and message, since its other fields may repeat the request.
@@ -169,6 +191,13 @@ mod tests {
     fn what_may_pass_is_worth_repeating() {
         let absent = StoreError::NotFound { path: "o".to_owned(), source: "404".into() };
         assert!(generic("500").is_transient() && Fault::Stalled(2).is_transient());
+        assert!(!generic("failed for key o/a: Access Denied (code: AccessDenied)").is_transient());
+        let full = StoreError::Generic {
+            store: "LocalFileSystem",
+            source: Box::new(io::Error::from(io::ErrorKind::StorageFull)),
+        };
+        let told = Fault::from(full).tell("put", "file:///a/o".to_owned(), &[]);
+        assert_eq!(told, RemoteError::Full { object: "file:///a/o".to_owned() });
         assert!(!Fault::from(absent).is_transient());
         let long = "\u{e9}".repeat(CAUSE_LEN_MAX);
         let RemoteError::Request { cause, .. } = generic(&long).tell("get", String::new(), &[]) else {

@@ -185,7 +185,7 @@ impl RemoteManifest {
         let signature = match (u32_at(bytes, 8).unwrap_or(0), &bytes[sum_at + SUM_LEN..]) {
             (VERSION, []) => None,
             (SIGNED_VERSION, [b'\n', text @ ..]) => {
-                Some(Signature::parse(text).ok_or_else(|| damaged("its signature is none"))?)
+                Some(Signature::parse(text).ok_or_else(|| damaged("its signature cannot be read"))?)
             }
             (VERSION | SIGNED_VERSION, _) => return Err(damaged("it has another length")),
             (version, _) => {
@@ -199,7 +199,8 @@ impl RemoteManifest {
             Error::Unsupported { found, supported, .. } => {
                 RemoteError::Unsupported { object: object.to_owned(), found, supported }
             }
-            _ => damaged("the manifest in it is wrong"),
+            Error::Damaged { reason: "field", .. } => damaged("a field of the manifest in it is wrong"),
+            _ => damaged("the manifest in it is damaged"),
         })?;
         if !archive.is_whole() {
             return Err(damaged("the manifest in it is of a partial copy"));

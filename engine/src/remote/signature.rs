@@ -176,7 +176,8 @@ impl Signature {
     /// # Errors
     /// Why not.
     pub(crate) fn check(&self, key: &PublicKey, bytes: &[u8], comment: &str) -> Result<(), &'static str> {
-        let signature = minisign_verify::Signature::decode(&self.0).map_err(|_| "its signature is none")?;
+        let signature =
+            minisign_verify::Signature::decode(&self.0).map_err(|_| "its signature cannot be read")?;
         key.key.verify(bytes, &signature, false).map_err(|error| match error {
             minisign_verify::Error::UnexpectedKeyId => "it is signed by another key",
             _ => "its signature does not hold",
