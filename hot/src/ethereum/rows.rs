@@ -118,9 +118,11 @@ impl Touched<'_> {
 }
 
 fn node_at(arena: &Arena, mut node: Ptr, position: &Nibbles) -> Option<NodeRef> {
-    let (mut depth, mut parent) = (0, None);
+    let (mut depth, mut parent, mut is_on_way) = (0, None, true);
     while node.kind() == Kind::Branch {
         let end = depth + usize::from(arena.branch(node).head.skip);
+        // Which nibbles are skipped, only a leaf below says.
+        is_on_way &= end == depth;
         if end < position.len() {
             let nibble = nibble(position.padded(), end);
             parent = Some((node, nibble));
@@ -128,21 +130,18 @@ fn node_at(arena: &Arena, mut node: Ptr, position: &Nibbles) -> Option<NodeRef> 
             depth = end + 1;
             continue;
         }
+        if let (Some((parent, nibble)), true) = (parent, is_on_way) {
+            return Some(NodeRef { skipped: Nibbles::EMPTY, reference: arena.reference(parent, nibble) });
+        }
         let path = arena.path_below(node);
         if common_nibbles(path, position.padded()) < position.len() {
             return None;
         }
         let skipped = Nibbles::part(path, position.len(), end - position.len());
-        // Above nothing that is skipped the parent names the branch itself.
-        let reference = match parent.filter(|_| end == depth) {
-            Some((parent, nibble)) => arena.reference(parent, nibble),
-            None => {
-                let mut encoding = Vec::new();
-                put_node(arena, node, depth, &mut Vec::new(), &mut encoding);
-                Reference::of(&encoding)
-            }
-        };
-        return Some(NodeRef { skipped, reference });
+        // The parent names an extension where nibbles are skipped, and the root is named by nobody.
+        let mut encoding = Vec::new();
+        put_node(arena, node, depth, &mut Vec::new(), &mut encoding);
+        return Some(NodeRef { skipped, reference: Reference::of(&encoding) });
     }
     None
 }
