@@ -7,7 +7,6 @@ use icecore::{Archive, Error, OpenOptions, Reader, VerifyMode, verify};
 
 use crate::check::{Kind, Verdict};
 use crate::examine::{examine, with_causes};
-use crate::model::DOMAINS;
 use crate::script::{Op, Script};
 
 /// Where operation `i` makes its copy.
@@ -59,12 +58,12 @@ pub(crate) fn write_to(
             return Ok(());
         }
         let (copy, mut model) = (path(archive, i), script.states[i].clone());
-        let (height, change) = (model.head().unwrap_or(0) + 1, ((0, b"copy".to_vec()), Some(vec![1; 9])));
+        let (height, (key, value)) = (model.head().unwrap_or(0) + 1, model.new_entry());
         let opened = Archive::open(&copy, open)?;
         let mut block = opened.begin(height)?;
-        block.put(DOMAINS[0], &change.0.1, &[1; 9])?;
+        block.put(model.domains()[key.0], &key.1, &value)?;
         block.commit()?;
-        model.commit(height, &[change]);
+        model.commit(height, &[(key, Some(value))]);
         if let Some((first, _)) = script.states[i].range() {
             opened.unwind(first, &())?;
             model.unwind(first);

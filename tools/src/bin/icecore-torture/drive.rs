@@ -12,7 +12,7 @@ use icecore::{Archive, Density, DensityRule, Error, Maintenance, MergeOptions, O
 use crate::case::ScriptId;
 use crate::copies;
 use crate::examine::{Difference, examine, resembles, with_causes};
-use crate::model::DOMAINS;
+use crate::model::domains;
 use crate::script::{Op, Script};
 
 #[derive(Args)]
@@ -106,11 +106,12 @@ impl<'s> Driver<'s> {
 
 fn commit(archive: &Archive, op: &Op) -> Result<icecore::Root, Error> {
     let Op::Commit { height, changes } = op else { unreachable!("only commits are committed") };
+    let domains = domains(archive.reader().commitment());
     let mut block = archive.begin(*height)?;
     for ((domain, key), value) in changes {
         match value {
-            Some(value) => block.put(DOMAINS[*domain], key, value)?,
-            None => block.delete(DOMAINS[*domain], key)?,
+            Some(value) => block.put(domains[*domain], key, value)?,
+            None => block.delete(domains[*domain], key)?,
         }
     }
     block.commit()

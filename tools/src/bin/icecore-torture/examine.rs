@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
+use icecore::ethereum::{Account, EMPTY_ROOT};
 use icecore::{Error, Reader, Scan, View};
 
-use crate::model::{DOMAINS, Key, Model};
+use crate::ethereum;
+use crate::model::{Key, Model};
 
 /// The most heights at which every key is asked; above, they are thinned out.
 const HEIGHTS_MAX: usize = 48;
@@ -116,7 +118,7 @@ pub(crate) fn examine_view(
 ) -> Result<(), Difference> {
     examine_root(view, model, at)?;
     keys.iter().try_for_each(|key| examine_key(view, model, key, at))?;
-    (0..DOMAINS.len()).try_for_each(|domain| examine_domain(view, model, keys, domain, at))
+    (0..model.domains().len()).try_for_each(|domain| examine_domain(view, model, keys, domain, at))
 }
 
 fn examine_root(view: &View, model: &Model, at: u64) -> Result<(), Difference> {
@@ -125,7 +127,7 @@ fn examine_root(view: &View, model: &Model, at: u64) -> Result<(), Difference> {
 }
 
 fn examine_key(view: &View, model: &Model, key: &Key, at: u64) -> Result<(), Difference> {
-    same!(view.get(DOMAINS[key.0], &key.1)?, model.get(key, at), "{key:?} at {at}");
+    same!(view.get(model.domains()[key.0], &key.1)?, model.get(key, at), "{key:?} at {at}");
     Ok(())
 }
 
@@ -137,7 +139,7 @@ fn examine_domain(
     domain: usize,
     at: u64,
 ) -> Result<(), Difference> {
-    let name = DOMAINS[domain];
+    let name = model.domains()[domain];
     let asked: Vec<&Key> = keys.iter().filter(|key| key.0 == domain).collect();
     let bytes: Vec<&[u8]> = asked.iter().map(|key| &key.1[..]).collect();
     let expected: Vec<_> = asked.iter().map(|key| model.get(key, at)).collect();
@@ -177,7 +179,8 @@ pub(crate) fn examine_each(reader: &Reader, model: &Model) -> Result<(), Differe
         let view = reader.at(at)?;
         take(examine_root(&view, model, at))?;
         keys.iter().try_for_each(|key| take(examine_key(&view, model, key, at)))?;
-        (0..DOMAINS.len()).try_for_each(|domain| take(examine_domain(&view, model, &keys, domain, at)))?;
+        (0..model.domains().len())
+            .try_for_each(|domain| take(examine_domain(&view, model, &keys, domain, at)))?;
     }
     let mut moves = model.moves();
     keys.iter().try_for_each(|key| take(examine_history(reader, model, key, &mut moves)))?;
@@ -201,7 +204,7 @@ fn examine_history(
     key: &Key,
     moves: &mut Vec<BTreeSet<u64>>,
 ) -> Result<(), Difference> {
-    let found = reader.history(DOMAINS[key.0], &key.1)?;
+    let found = reader.history(model.domains()[key.0], &key.1)?;
     let found = found.map(|change| change.map(|change| (change.block, change.value)));
     let found = found.collect::<Result<Vec<_>, _>>()?;
     let expected = model.history(key, moves.last().expect("there is a way to tell the other keys"));
@@ -217,10 +220,33 @@ fn examine_history(
 fn examine_proofs(view: &View, model: &Model, keys: &BTreeSet<Key>, at: u64) -> Result<(), Difference> {
     let Some((_, root)) = model.block_at(at) else { return Ok(()) };
     let every = keys.len() / 5 + 1;
+    if model.is_ethereum() {
+        let addresses: BTreeSet<_> = keys.iter().step_by(every).filter_map(ethereum::address).collect();
+        return addresses.iter().try_for_each(|address| examine_account(view, model, address, at));
+    }
     for key in keys.iter().step_by(every) {
-        let (domain, value) = (DOMAINS[key.0], model.get(key, at));
+        let (domain, value) = (model.domains()[key.0], model.get(key, at));
         let verified = view.prove(domain, &key.1)?.verify(&root, domain, &key.1, value.as_deref());
         same!(verified.map_err(|error| error.to_string()), Ok(()), "proof of {key:?} at {at}");
+    }
+    Ok(())
+}
+
+/// Proves an account with all its slots, and verifies that against the model's root.
+fn examine_account(view: &View, model: &Model, address: &[u8; 20], at: u64) -> Result<(), Difference> {
+    let Some((_, root)) = model.block_at(at) else { return Ok(()) };
+    let keys: Vec<&Key> = ethereum::slots(model, address).collect();
+    let slots: Vec<_> = keys.iter().filter_map(|key| key.1.last_chunk::<32>().copied()).collect();
+    let expected: Vec<_> = keys.iter().map(|key| model.get(key, at).unwrap_or_else(|| vec![0; 32])).collect();
+    let proof = view.prove_account(address, &slots)?;
+    let verified = proof.verify(&root, address).map_err(|error| error.to_string());
+    let verified = verified.map(|values| values.iter().map(|value| value.to_vec()).collect());
+    same!(verified, Ok(expected), "proof of account {address:?} at {at}");
+    let record = |account: Option<Account>| {
+        account.map(|account| Account { storage_root: EMPTY_ROOT, ..account }.encode())
+    };
+    for told in [proof.account, view.account(address)?] {
+        same!(record(told), model.get(&(0, address.to_vec()), at), "account {address:?} at {at}");
     }
     Ok(())
 }

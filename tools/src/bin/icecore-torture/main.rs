@@ -2,7 +2,7 @@
 //! then says is compared with a model.
 //!
 //! ```text
-//!          script (a function of a seed) --> states of the model before and after each operation
+//!          script (a function of a seed; of every third an archive for Ethereum) --> states of the model before and after each operation
 //!             |
 //!   drive ----+--> a child goes through it under `shim.c`: one call is killed, fails or is short; every change of files and
 //!                 names is traced, with what was acknowledged between them
@@ -21,6 +21,7 @@ mod controls;
 mod copies;
 mod disk;
 mod drive;
+mod ethereum;
 mod examine;
 mod flips;
 mod follow;

@@ -1,14 +1,21 @@
 //! What an archive must answer: a plain map of versions, and roots computed from the state by a second, simple implementation
-//! of the tree.
+//! of the tree; that of Ethereum is in [`ethereum`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use icecore::Root;
+use icecore::{Commitment, Root};
 
-/// The domains of every archive.
+use crate::ethereum;
+
+/// The domains of every archive that is not for Ethereum.
 pub(crate) const DOMAINS: [&str; 2] = ["kv", "code"];
 
-/// A key: the place of its domain in [`DOMAINS`], and its bytes.
+/// The domains of an archive.
+pub(crate) fn domains(commitment: Commitment) -> &'static [&'static str] {
+    if commitment == Commitment::Ethereum { &ethereum::DOMAINS } else { &DOMAINS }
+}
+
+/// A key: the place of its domain in [`domains`], and its bytes.
 pub(crate) type Key = (usize, Vec<u8>);
 
 /// A new value, or a deletion.
@@ -29,11 +36,32 @@ pub(crate) struct Model {
     /// The lowest blocks, each in its time, into whose step the archive was unwound.
     unwound_to: BTreeSet<u64>,
     blocks_per_step: u64,
+    commitment: Commitment,
 }
 
 impl Model {
-    pub(crate) fn new(blocks_per_step: u64) -> Self {
-        Self { blocks_per_step, ..Self::default() }
+    pub(crate) fn new(commitment: Commitment, blocks_per_step: u64) -> Self {
+        Self { blocks_per_step, commitment, ..Self::default() }
+    }
+
+    /// The domains of the archive.
+    pub(crate) fn domains(&self) -> &'static [&'static str] {
+        domains(self.commitment)
+    }
+
+    /// Whether it is an archive for Ethereum.
+    pub(crate) fn is_ethereum(&self) -> bool {
+        self.commitment == Commitment::Ethereum
+    }
+
+    /// A key that no script writes, with a value.
+    pub(crate) fn new_entry(&self) -> (Key, Vec<u8>) {
+        if self.is_ethereum() { ethereum::new_entry() } else { ((0, b"copy".to_vec()), vec![1; 9]) }
+    }
+
+    /// All keys that were ever written.
+    pub(crate) fn written(&self) -> impl Iterator<Item = &Key> {
+        self.versions.keys()
     }
 
     fn step_of(&self, height: u64) -> u64 {
@@ -92,10 +120,13 @@ impl Model {
         self.versions.get(key)?.range(..=at).next_back().and_then(|(_, value)| value.clone())
     }
 
-    /// All keys of a domain with a value at a height, in order.
+    /// All keys of a domain with a value at a height, as they are stored, in order.
     pub(crate) fn state(&self, domain: usize, at: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let stored = |key: &Key| if self.is_ethereum() { ethereum::stored(key) } else { key.1.clone() };
         let keys = self.versions.keys().filter(|key| key.0 == domain);
-        keys.filter_map(|key| Some((key.1.clone(), self.get(key, at)?))).collect()
+        let mut state: Vec<_> = keys.filter_map(|key| Some((stored(key), self.get(key, at)?))).collect();
+        state.sort_unstable();
+        state
     }
 
     /// The ways in which the versions that the lowest block sees may be told: an unwind that reached into segments moved those of
@@ -126,6 +157,10 @@ impl Model {
     /// All keys that were ever written, and some that never were: longer by a byte, and in the other domain.
     pub(crate) fn keys(&self) -> BTreeSet<Key> {
         let mut keys: BTreeSet<Key> = self.versions.keys().cloned().collect();
+        if self.is_ethereum() {
+            keys.extend(self.versions.keys().map(ethereum::absent));
+            return keys;
+        }
         for (domain, key) in self.versions.keys() {
             keys.insert((1 - domain, key.clone()));
             keys.insert((*domain, [key, &b"\0"[..]].concat()));
@@ -136,6 +171,9 @@ impl Model {
 
     /// The root of the state at a height.
     fn root_at(&self, at: u64) -> Root {
+        if self.is_ethereum() {
+            return ethereum::root(self, at);
+        }
         let mut leaves = Vec::new();
         for key in self.versions.keys() {
             if let Some(value) = self.get(key, at) {

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::num::NonZeroU64;
 
-use icecore::{Domain, EncodingRule, Options};
+use icecore::{Commitment, Domain, EncodingRule, Options};
 use icecore_tools::workload::SplitMix64;
 
+use crate::ethereum;
 use crate::model::{Change, DOMAINS, Model, Value};
 
 /// One thing that a caller does.
@@ -81,6 +82,9 @@ impl Op {
     }
 }
 
+/// Every so many seeds one is of an archive for Ethereum.
+const ETHEREUM_EVERY: u64 = 3;
+
 /// A script: options, operations, and `states[i]`, what there is before operation `i`. The last state is what remains.
 #[derive(Clone)]
 pub(crate) struct Script {
@@ -97,16 +101,18 @@ impl Script {
         let blocks_per_step = 1 + random.below(8);
         let window = random.below(13);
         let snapshots = if random.below(2) == 0 { 0 } else { 1 + random.below(5) };
-        let zstd = Domain::new(DOMAINS[1]).encoding(EncodingRule::Zstd);
-        let options = Options::new()
-            .domain(DOMAINS[0])
-            .declare(zstd)
-            .blocks_per_step(blocks_per_step)
-            .reorg_window(window)
-            .snapshot_period(NonZeroU64::new(snapshots));
+        let is_ethereum = seed % ETHEREUM_EVERY == ETHEREUM_EVERY - 1;
+        let (commitment, options) = if is_ethereum {
+            (Commitment::Ethereum, ethereum::options())
+        } else {
+            let zstd = Domain::new(DOMAINS[1]).encoding(EncodingRule::Zstd);
+            let options = Options::new().domain(DOMAINS[0]).declare(zstd);
+            (Commitment::Icecore, options.snapshot_period(NonZeroU64::new(snapshots)))
+        };
+        let options = options.blocks_per_step(blocks_per_step).reorg_window(window);
         let mut writer = Writer { random, head: random_start(seed), is_bulk: false };
-        let mut script =
-            Self { options, blocks_per_step, ops: Vec::new(), states: vec![Model::new(blocks_per_step)] };
+        let states = vec![Model::new(commitment, blocks_per_step)];
+        let mut script = Self { options, blocks_per_step, ops: Vec::new(), states };
         script.push(Op::Create);
         for _ in 0..len {
             script.push(writer.next(script.last()));
@@ -128,12 +134,13 @@ impl Script {
 
     /// The same operations with other values of the same length: its archive has files of the same names, steps and lengths.
     pub(crate) fn twin(&self) -> Self {
-        let mut twin =
-            Self { ops: Vec::new(), states: vec![Model::new(self.blocks_per_step)], ..self.clone() };
+        let mut twin = Self { ops: Vec::new(), states: vec![self.states[0].clone()], ..self.clone() };
+        let is_ethereum = self.last().is_ethereum();
         for op in &self.ops {
             let mut op = op.clone();
             if let Op::Commit { changes, .. } = &mut op {
-                let last_bytes = changes.iter_mut().filter_map(|(_, value)| value.as_mut()?.last_mut());
+                let free = changes.iter_mut().filter(|(key, _)| !is_ethereum || ethereum::is_free(key));
+                let last_bytes = free.filter_map(|(_, value)| value.as_mut()?.last_mut());
                 last_bytes.for_each(|byte| *byte ^= 1);
             }
             twin.push(op);
@@ -180,6 +187,9 @@ impl Writer {
     fn commit(&mut self, model: &Model) -> Op {
         let skipped = if self.random.below(6) == 0 { self.random.below(4) } else { 0 };
         self.head = model.head().unwrap_or(self.head) + 1 + skipped;
+        if model.is_ethereum() {
+            return Op::Commit { height: self.head, changes: ethereum::draw(&mut self.random, model) };
+        }
         let count = self.random.below(7);
         let changes = (0..count).map(|_| self.change()).collect();
         Op::Commit { height: self.head, changes }
