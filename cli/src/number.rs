@@ -28,6 +28,7 @@ pub(crate) fn whole(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 /// As [`whole`], and for zero.
+#[cfg(feature = "s3")]
 pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
     match usize::try_from(whole(text)?) {
         Ok(0) => Err("it is at least 1".to_owned()),
