@@ -78,7 +78,8 @@ impl<'a> BlockWriter<'a> {
         self.changes.push(domain, key, None);
     }
 
-    /// Has [`BlockWriter::commit`] refuse the block where the state after it has another root: that of a header, say.
+    /// Has [`BlockWriter::commit`] refuse the block where the state after it has another root, that of a header, say, and
+    /// [`BlockWriter::compare`] where the block that is there has another one.
     pub fn expect_root(&mut self, root: Root) {
         self.expected = Some(root);
     }
@@ -124,9 +125,18 @@ impl<'a> BlockWriter<'a> {
     /// change; where those find nothing, one pass over the segments that hold the block.
     ///
     /// # Errors
-    /// Damage of a file that is read; [`Error::DigestMismatch`] where what the archive holds contradicts itself.
+    /// Damage of a file that is read; [`Error::DigestMismatch`] where what the archive holds contradicts itself;
+    /// [`Error::UnexpectedRoot`] when the block is the same and its root is not the one that [`BlockWriter::expect_root`] was given.
     pub fn compare(&self) -> Result<Comparison, Error> {
-        self.writer.compare(self.height, &self.changes.by_domain())
+        let compared = self.writer.compare(self.height, &self.changes.by_domain())?;
+        if let (Comparison::Same | Comparison::Contained, Some(expected)) = (&compared, self.expected) {
+            let found = self.writer.read_state().root(self.height)?;
+            if found != expected {
+                let (expected, found) = (expected.to_string(), found.to_string());
+                return Err(Error::UnexpectedRoot { block: self.height, expected, found });
+            }
+        }
+        Ok(compared)
     }
 }
 

@@ -216,8 +216,9 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// The state after a block does not have the root that [`BlockWriter::expect_root`](crate::BlockWriter::expect_root) was given.
-    #[error("the root of block {block} is {found}, not {expected} as expected: the block was not committed")]
+    /// The state after a block does not have the root that [`BlockWriter::expect_root`](crate::BlockWriter::expect_root) was given. A block
+    /// that was to be committed was not.
+    #[error("the root of block {block} is {found}, not {expected} as expected")]
     UnexpectedRoot {
         /// The height of the block.
         block: BlockNumber,

@@ -228,6 +228,11 @@ fn changes_that_make_no_state_are_refused_and_leave_none() {
         before,
         "a block that changes nothing has the root of the one before it"
     );
-    let draft = archive.draft(21);
+    // Given again, the block that is there is compared with what is expected too.
+    let mut draft = archive.draft(21);
     assert_eq!(draft.compare().unwrap(), Comparison::Same);
+    draft.expect_root(before);
+    assert_eq!(draft.compare().unwrap(), Comparison::Same);
+    draft.expect_root(Root([7; 32]));
+    assert!(matches!(draft.compare(), Err(Error::UnexpectedRoot { block: 21, .. })));
 }

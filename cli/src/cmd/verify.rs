@@ -16,8 +16,10 @@ use crate::progress::Bars;
 #[command(after_help = "\
 In full: every page and file checksum, the order of entries, every key found
 through its filter and its index, the log, what each block changed against the
-digest recorded with its root, and the state at the head against its root. Takes no lock. Of a partial copy what it holds is checked, and
-what it does not hold is named; the state needs all declared domains.
+digest recorded with its root, and the state at the head against its root.
+Takes no lock. Of a partial copy what it holds is checked, and what it does not
+hold is named; the state needs all declared domains. What the domain _nodes
+says of a Merkle tree is checked as bytes: a proof compares it with the root.
 
 Of a bucket, in commands that are built for them, every object of the newest
 generation is compared with its hashes, as `icecore remote verify` does.

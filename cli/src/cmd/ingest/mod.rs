@@ -113,9 +113,11 @@ block stand together. Plain, zstd or gzip:
     which block it is of: --first-block N numbers them in order.
 
 In an archive of the profile ethereum both become records of accounts, code and
-storage, and each block has its state root, computed. With --headers FILE the
-root must be the one in the header: a block whose root is another one is not
-taken, and the command stops with both roots; blocks before it stay. Where the
+storage, and each block has its state root, computed. A balance or nonce that
+is null, with no field of the account set in the block, removes the account and
+its slots. With --headers FILE the root must be the one in the header, that of
+blocks that are in the archive too: at a block whose root is another one the
+command stops with both roots; blocks before it stay. Where the
 input lists what blocks touch and leaves EIP-161 to the reader, as block access
 lists do, --eip161-from N says from which block on (mainnet: 2675000) empty
 accounts go; give it again with every later part of the chain.
