@@ -21,6 +21,7 @@ use crate::follow::{self, Sync};
 use crate::ingest::{self, Order};
 use crate::instructions;
 use crate::many::{self, Task};
+use crate::proofs;
 
 #[derive(Args)]
 pub(crate) struct ChildArgs {
@@ -44,6 +45,8 @@ pub(crate) enum Work {
     },
     /// Looks up the keys of the counted parts.
     Lookups { dir: PathBuf },
+    /// Proves random accounts at past blocks.
+    Proofs { dir: PathBuf, accounts: u64, blocks: u64, proofs: u64 },
     /// Commits blocks that were made before.
     Ingest { dir: PathBuf, order: Order, blocks: u64, changes: u64 },
     /// Commits blocks as it is told on standard input.
@@ -83,6 +86,9 @@ pub(crate) fn command(work: &Work) -> Result<Command, Box<dyn Error>> {
         Work::Task { task, dir } => command.arg("task").arg(value_name(task)).arg(dir),
         Work::Command { command: run } => command.arg("command").arg("--").args(run),
         Work::Lookups { dir } => command.arg("lookups").arg(dir),
+        Work::Proofs { dir, accounts, blocks, proofs } => {
+            command.arg("proofs").arg(dir).args([accounts, blocks, proofs].map(u64::to_string))
+        }
         Work::Ingest { dir, order, blocks, changes } => {
             let numbers = [blocks.to_string(), changes.to_string()];
             command.arg("ingest").arg(dir).arg(value_name(order)).args(numbers)
@@ -114,6 +120,9 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Box<dyn Error>> {
         Work::Command { command } => serde_json::to_string(&command_cost(command)?)?,
         Work::Writer { dir, sync } => return follow::write(dir, *sync),
         Work::Lookups { dir } => return instructions::look_up(dir),
+        Work::Proofs { dir, accounts, blocks, proofs } => {
+            serde_json::to_string(&proofs::peak(dir, *accounts, *blocks, *proofs)?)?
+        }
         Work::Ingest { dir, order, blocks, changes } => {
             serde_json::to_string(&ingest::commit_all(dir, *order, *blocks, *changes)?)?
         }
@@ -172,6 +181,7 @@ fn rewrite(work: &Work) -> Result<Outcome, Box<dyn Error>> {
         Work::Task { .. }
         | Work::Command { .. }
         | Work::Lookups { .. }
+        | Work::Proofs { .. }
         | Work::Ingest { .. }
         | Work::Writer { .. } => {
             return Err("this rewrites nothing".into());

@@ -18,10 +18,11 @@ use icecore_tools::measure::cpu::{Times, process_cpu_time};
 use icecore_tools::measure::evict::EvictMethod;
 use icecore_tools::measure::faults::thread_faults;
 use icecore_tools::measure::histogram::Histogram;
-use icecore_tools::measure::peak::watch;
+use icecore_tools::measure::peak::{Peak, watch};
 use icecore_tools::workload::{SplitMix64, mix};
 use serde::Serialize;
 
+use crate::child::{Work, spawn};
 use crate::report::Figures;
 
 /// The updates of a block of mainnet, on average.
@@ -175,18 +176,14 @@ impl Chain {
         let mut random = SplitMix64::new(2);
         let (mut warm, mut cpu) = (Histogram::default(), Histogram::default());
         let lookups = reader.stats().reads.lookups;
-        let (proved, peak) = watch(|| {
-            // What is read first is not warm yet.
-            for proof in 0..2 * warm_proofs {
-                let (times, _) = self.prove_one(&reader, &mut random)?;
-                if proof >= warm_proofs {
-                    warm.record_time(times.wall);
-                    cpu.record_time(times.cpu);
-                }
+        // What is read first is not warm yet.
+        for proof in 0..2 * warm_proofs {
+            let (times, _) = self.prove_one(&reader, &mut random)?;
+            if proof >= warm_proofs {
+                warm.record_time(times.wall);
+                cpu.record_time(times.cpu);
             }
-            Ok::<_, Box<dyn Error>>(())
-        });
-        proved?;
+        }
         let lookups = (reader.stats().reads.lookups - lookups) as f64 / (2 * warm_proofs) as f64;
         drop(reader);
         let p50 = quantile(&warm, 0.5);
@@ -194,6 +191,9 @@ impl Chain {
         figures.add("proof at a past block, warm: p99 / p50", quantile(&warm, 0.99) / p50);
         figures.add("proof at a past block, warm: processor time, p50", quantile(&cpu, 0.5));
         figures.add("proof at a past block: lookups", lookups);
+        // In a process of its own: this one has memory left of building the archive, which hides what a proof takes.
+        let (accounts, blocks, proofs) = (self.accounts, self.blocks, warm_proofs);
+        let peak: Peak = spawn(&Work::Proofs { dir: dir.to_owned(), accounts, blocks, proofs })?;
         figures.add(
             "proof at a past block: memory beyond the open archive",
             peak.anonymous.saturating_sub(peak.anonymous_before) as f64 / f64::from(1 << 20),
@@ -230,6 +230,16 @@ impl Chain {
         proof.verify(&root, &address)?;
         Ok((times, faults.major))
     }
+}
+
+/// What random proofs take of memory beyond the open archive.
+pub(crate) fn peak(dir: &Path, accounts: u64, blocks: u64, proofs: u64) -> Result<Peak, Box<dyn Error>> {
+    let chain = Chain { accounts, blocks, proofs: (proofs, 0) };
+    let (reader, mut random) = (Reader::open(dir)?, SplitMix64::new(3));
+    let (proved, peak) =
+        watch(|| (0..proofs).try_for_each(|_| chain.prove_one(&reader, &mut random).map(drop)));
+    proved?;
+    Ok(peak)
 }
 
 /// In milliseconds.
