@@ -52,6 +52,11 @@ impl BucketArgs {
         Ok(Bucket::open_with(url, &self.options())?)
     }
 
+    /// The one archive that was named.
+    pub(crate) fn archive(&self) -> Option<&str> {
+        self.archive.as_deref()
+    }
+
     fn options(&self) -> BucketOptions {
         let mut options = BucketOptions::new();
         if let Some(endpoint) = &self.endpoint {

@@ -7,7 +7,7 @@ use icecore::remote::{Bucket, GcOptions, gc, list, verify};
 use serde_json::json;
 
 use crate::bucket::{BucketArgs, ENVIRONMENT, TrustArgs, signed_by, tell_requests};
-use crate::encoding::printable;
+use crate::encoding::{printable, quoted};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::number::at_least_one;
 use crate::print::{Out, bytes, count, plural, table};
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Task {
-    /// List the archives of a bucket
+    /// List the archives of a bucket, or the one that --archive names
     Ls(Ls),
     /// Read every object of the newest generation and compare it with its hashes
     Verify(Verify),
@@ -94,8 +94,19 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 fn ls(args: &Ls) -> Outcome {
     let bucket = args.bucket.open(&args.url)?;
-    let archives = list(&bucket)?;
+    let mut archives = list(&bucket)?;
     tell_requests(&bucket);
+    if let Some(name) = args.bucket.archive() {
+        archives.retain(|archive| archive.name == name);
+    }
+    if archives.is_empty() {
+        let name =
+            args.bucket.archive().map_or(String::new(), |name| format!(" by the name {}", quoted(name)));
+        return Err(Failure::usage(format!(
+            "there is no archive{name} in {}: check the URL; `icecore push DIR URL` puts one there",
+            args.url
+        )));
+    }
     let mut out = Out::new();
     if args.json {
         for archive in &archives {
@@ -111,8 +122,6 @@ fn ls(args: &Ls) -> Outcome {
                 "opening_bytes": archive.opening_bytes,
             }))?;
         }
-    } else if archives.is_empty() {
-        out.line("no archive")?;
     } else {
         let rows = archives.iter().map(|archive| {
             let range = archive.range.map_or("-".to_owned(), |(first, head)| format!("{first}-{head}"));
@@ -132,7 +141,7 @@ fn ls(args: &Ls) -> Outcome {
         out.line(table(columns, rows))?;
     }
     out.flush()?;
-    Ok(if archives.is_empty() { Exit::No } else { Exit::Done })
+    Ok(Exit::Done)
 }
 
 /// Verifies the newest generation of a bucket.
@@ -170,6 +179,11 @@ pub(super) fn check(bucket: &Bucket, url: &str, jobs: usize, as_json: bool) -> O
 }
 
 fn collect(args: &Gc) -> Outcome {
+    if args.bucket.archive().is_some() {
+        return Err(Failure::usage(
+            "gc takes all archives of a bucket together, which share objects: leave --archive out",
+        ));
+    }
     let bucket = args.bucket.open(&args.url)?;
     let grace = Duration::from_secs(args.grace.saturating_mul(HOUR));
     let options = GcOptions::new().keep(args.keep).grace(grace).dry_run(args.dry_run);

@@ -43,6 +43,36 @@ fn an_archive_goes_to_a_bucket_and_comes_back() {
 }
 
 #[test]
+fn remote_ls_and_gc_say_what_they_make_of_a_name_and_of_a_bucket_without_archives() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let (url, empty) =
+        (format!("file://{}", place.text("bucket")), format!("file://{}", place.text("empty")));
+    for name in ["main", "other"] {
+        icecore(&["push", &dir, &url, "--archive", name]).ok();
+    }
+    let names = |args: &[&str]| -> Vec<serde_json::Value> {
+        let listed = icecore(&[&["remote", "ls", &url, "--json"], args].concat()).ok().json_lines();
+        listed.iter().map(|archive| archive["name"].clone()).collect()
+    };
+    assert_eq!(names(&[]), [json!("main"), json!("other")]);
+    assert_eq!(names(&["--archive", "other"]), [json!("other")]);
+    icecore(&["remote", "ls", &url, "--archive", "third"])
+        .fails(2, "there is no archive by the name \"third\" in file://");
+    icecore(&["remote", "gc", &url, "--archive", "other"]).fails(2, "leave --archive out");
+
+    // A bucket that is empty, and one that holds what is no archive.
+    for _ in 0..2 {
+        for verb in [&["ls"][..], &["ls", "--json"], &["verify"], &["gc"]] {
+            let run = icecore(&[&["remote"], verb, &[&empty]].concat()).fails(2, "no archive");
+            assert_eq!(run.out, "", "{verb:?}");
+        }
+        std::fs::create_dir_all(place.path("empty/photos")).unwrap();
+        std::fs::write(place.path("empty/photos/1.jpg"), b"no manifest").unwrap();
+    }
+}
+
+#[test]
 fn a_url_that_holds_a_secret_is_refused_and_not_repeated() {
     let place = Place::new();
     let dir = archive(&place, 4, &forty_blocks());
