@@ -43,7 +43,7 @@ Requests and answers:
 block; \"at\" may also be \"latest\", -10 or \"0x11\". An \"id\" beside the request,
 any JSON, comes back first in its answer. A blank line is passed over and has
 no answer. Requests that arrive later see the blocks that were committed
-meanwhile.
+meanwhile. A line has less than 16 MiB.
 
 A request that cannot be answered gets {{\"error\":\"...\"}} on its line and the
 rest go on. The exit code is 0 also where there were such requests, and where
@@ -75,9 +75,12 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// The longest line of a request: a key has 1024 bytes at most, and a proof may name many slots.
+const REQUEST_LEN_MAX: u64 = 16 << 20;
+
 pub(crate) fn run(args: Args) -> Outcome {
     let asked = Asked::open(&args.place, args.encoding, args.resident_budget.map(|size| size.0))?;
-    let mut lines = Lines::of(vec![args.file]);
+    let mut lines = Lines::of(vec![args.file]).shorter_than(REQUEST_LEN_MAX);
     let mut out = Out::new();
     let mut batch = Batch::new();
     let mut broken = None;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::BadLine;
 use crate::exit::Failure;
+use crate::print::bytes;
 
 /// The longest line that is read: a mainnet block's traces take a few megabytes.
 pub(crate) const LINE_LEN_MAX: u64 = 1 << 30;
@@ -53,6 +54,7 @@ pub(crate) struct Lines {
     buf: Vec<u8>,
     meter: Meter,
     compressed: bool,
+    len_max: u64,
 }
 
 impl Lines {
@@ -71,7 +73,13 @@ impl Lines {
             buf: Vec::new(),
             meter,
             compressed: false,
+            len_max: LINE_LEN_MAX,
         }
+    }
+
+    /// The same of lines that have fewer bytes.
+    pub(crate) fn shorter_than(self, len_max: u64) -> Self {
+        Self { len_max, ..self }
     }
 
     /// The file that was read last, as it was named.
@@ -113,11 +121,13 @@ impl Lines {
             };
             self.buf.clear();
             self.line += 1;
-            let read = reader.by_ref().take(LINE_LEN_MAX).read_until(b'\n', &mut self.buf);
+            let read = reader.by_ref().take(self.len_max).read_until(b'\n', &mut self.buf);
             match read {
                 Ok(0) => self.reader = None,
-                Ok(_) if self.buf.len() as u64 == LINE_LEN_MAX => {
-                    return Err(self.bad("the line is longer than 1 GiB"));
+                Ok(_) if self.buf.len() as u64 == self.len_max => {
+                    self.buf = Vec::new();
+                    let limit = bytes(self.len_max);
+                    return Err(self.bad(format!("the line is not shorter than {limit}, as each must be")));
                 }
                 Ok(_) if self.buf.trim_ascii().is_empty() => {}
                 Ok(_) => break,
@@ -231,6 +241,25 @@ mod tests {
         let whole = zstd::encode_all(text.as_bytes(), 3).unwrap();
         let failure = lines_of(&whole[..whole.len() - 9]).unwrap_err();
         assert!(matches!(failure, Failure::Input { line, .. } if 0 < line), "{failure}");
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused_at_its_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("input");
+        std::fs::write(
+            &path,
+            zstd::encode_all(&[&b"short\n"[..], &vec![b' '; 1 << 20]].concat()[..], 3).unwrap(),
+        )
+        .unwrap();
+        let mut lines = Lines::of(vec![path]).shorter_than(4096);
+        assert_eq!(lines.next_line().unwrap(), Some(&b"short"[..]));
+        let failure = lines.next_line().unwrap_err();
+        assert!(
+            failure.to_string().ends_with(":2: the line is not shorter than 4.0 KiB, as each must be"),
+            "{failure}"
+        );
+        assert_eq!(lines.buf.capacity(), 0, "what came of it is not kept");
     }
 
     #[test]

@@ -124,6 +124,16 @@ fn a_bad_request_is_told_and_the_rest_go_on() {
 }
 
 #[test]
+fn a_request_without_end_stops_the_reading_and_not_the_answers_before_it() {
+    let place = Place::new();
+    let dir = archive(&place, 4, &forty_blocks());
+    let requests = [&b"{\"get\":{\"key\":\"k\"}}\n"[..], &vec![b'7'; 17 << 20]].concat();
+    let run =
+        icecore_reading(&["query", &dir], &requests).fails(2, "-:2: the line is not shorter than 16.0 MiB");
+    assert_eq!(run.json(), json!({"value": "v40"}));
+}
+
+#[test]
 fn a_manifest_that_is_gone_for_a_moment_fails_one_request() {
     let place = Place::new();
     let dir = archive(&place, 4, &forty_blocks());

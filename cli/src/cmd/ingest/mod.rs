@@ -90,7 +90,7 @@ static HELP: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
     format!(
         "\
 Formats, a JSON object a line; blocks never go down, and the lines of one
-block stand together. Plain, zstd or gzip:
+block stand together, each of less than 1 GiB. Plain, zstd or gzip:
   jsonl
     {{\"block\":1,\"domain\":\"kv\",\"key\":\"...\",\"value\":\"...\"|null}}
     null deletes. 0x means hex, else UTF-8; --encoding text takes every string
