@@ -16,8 +16,8 @@ use icecore::{Archive, Error, ErrorKind, Options, Reader, Scan};
 use icecore_tools::stub::Stub;
 use tempfile::TempDir;
 
+use super::chain::{Chain, KEY, Random, SECRET, TOKEN, bucket, open_options, pushed};
 use super::in_place::{compare, expected, key_of, pushed_large, small_numbers};
-use super::{Chain, KEY, Random, SECRET, TOKEN, bucket, open_options, pushed};
 
 /// What the files of a cache take.
 fn allocated(cache: &Path) -> u64 {

@@ -7,7 +7,8 @@ use icecore::{Error, Reader};
 use icecore_tools::gateway::{ACCESS_KEY, Gateway, SECRET_KEY};
 use tempfile::TempDir;
 
-use crate::{Chain, race, two_chains};
+use crate::chain::Chain;
+use crate::pushers::{race, two_chains};
 
 fn bucket(gateway: &Gateway, secret: &str) -> Bucket {
     let options = BucketOptions::new().endpoint(gateway.endpoint()).region("us-east-1");

@@ -11,7 +11,8 @@ use icecore::{Archive, Error, MergeOptions, Options, Reader, Scan};
 use icecore_tools::stub::{Fault, Stub, When};
 use tempfile::TempDir;
 
-use super::{Chain, DOMAINS, FAULTS, PATIENCE, Random, assert_told, bucket, open_options, pushed};
+use super::chain::{Chain, DOMAINS, PATIENCE, Random, assert_told, bucket, open_options, pushed};
+use super::faults::FAULTS;
 
 const PAGE: u64 = 4096;
 

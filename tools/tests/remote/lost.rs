@@ -12,8 +12,8 @@ use icecore::{Error, MergeOptions};
 use icecore_tools::stub::{Fault, Stub, When};
 use tempfile::TempDir;
 
+use crate::chain::{Chain, PATIENCE, bucket, pushed};
 use crate::signed::ONE;
-use crate::{Chain, PATIENCE, bucket, pushed};
 
 const PREFIX: &str = "bucket/some/prefix";
 

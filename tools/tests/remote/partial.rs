@@ -7,7 +7,8 @@ use icecore::{Error, Reader, VerifyMode, verify};
 use icecore_tools::stub::{Fault, Stub, When};
 use tempfile::TempDir;
 
-use super::{Chain, FAULTS, assert_told, bucket, pushed};
+use super::chain::{Chain, assert_told, bucket, pushed};
+use super::faults::FAULTS;
 
 fn held(copy: &std::path::Path) -> Vec<(String, String)> {
     let segments = Reader::open(copy).unwrap().segments();

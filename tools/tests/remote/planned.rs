@@ -7,7 +7,7 @@ use icecore::{Archive, Options, Reader, Scan, View};
 use icecore_tools::stub::Stub;
 use tempfile::TempDir;
 
-use super::{Random, bucket, open_options};
+use super::chain::{Random, bucket, open_options};
 
 /// Segments, each with every key.
 const SEGMENTS: u64 = 5;

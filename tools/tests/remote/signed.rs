@@ -16,8 +16,8 @@ use icecore_segments::frame::Header;
 use icecore_tools::stub::{Fault, Stub, When};
 use tempfile::TempDir;
 
+use super::chain::{Chain, bucket, one_job, open_options, options, pushed};
 use super::in_place::{compare, expected, key_of, pushed_large, small_numbers};
-use super::{Chain, bucket, one_job, open_options, options, pushed};
 
 /// Made by `minisign -G -W`, which has no password.
 pub(crate) const ONE: &str = "untrusted comment: minisign encrypted secret key\n\
