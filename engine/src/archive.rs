@@ -40,7 +40,7 @@ use crate::write::writer::Writer;
 pub struct Archive {
     // Dropped first: the thread is joined before the writer it works on goes.
     background: Option<Background>,
-    writer: Arc<Writer>,
+    pub(crate) writer: Arc<Writer>,
     reader: Reader,
 }
 

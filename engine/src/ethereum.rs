@@ -188,7 +188,7 @@ pub(crate) fn check(config: &Config, asked: &'static str) -> Result<(), Error> {
 impl Reader {
     /// Whether rows of the tries are kept. See [`Options::keep_rows`](crate::Options::keep_rows).
     pub fn keeps_rows(&self) -> bool {
-        self.shared.directory.config.keeps_rows
+        self.shared.read_state().keeps_rows
     }
 }
 

@@ -41,6 +41,7 @@
 //! | load in bulk | [`Durability::Relaxed`], [`Maintenance::EmitOnly`], then [`Archive::maintain`] |
 //! | limit history, copy, check | [`Archive::prune`], [`Archive::checkpoint`], [`verify`] |
 //! | see what there is | [`Reader::stats`], [`Reader::segments`], [`inspect`] |
+//! | give an archive of Ethereum rows later | [`Archive::build_rows`] |
 //! | keep the state of an Ethereum chain, with its roots and proofs | [`Options::commitment`], the module [`ethereum`] |
 //! | push it to object storage, read it there, pull it from there | the module `remote`, with the feature `object-store` |
 //! | handle an error | [`Error::kind`]: [`ErrorKind`] has a table of what to do |
@@ -150,6 +151,7 @@ pub mod storage;
 pub mod testing;
 
 mod archive;
+mod archive_rows;
 mod block;
 mod commitment;
 mod domain;
@@ -198,6 +200,7 @@ pub use maintain::checkpoint::CheckpointReport;
 pub use maintain::merge::MergeOptions;
 pub use maintain::plan::{MergePlan, PrunePlan, RewritePlan, UnwindPlan};
 pub use maintain::reindex::{ReindexPlan, ReindexRule};
+pub use maintain::rows::{RowsReport, RowsRule};
 pub use maintain::verify::{LogTailReport, VerifyMode, VerifyReport, verify, verify_on};
 pub use merkle::leaves::{ProofCost, ProofSource};
 pub use open_options::{Durability, LogDamage, Maintenance, OpenOptions, ReadOptions};

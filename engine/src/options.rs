@@ -136,7 +136,7 @@ impl Options {
     }
 
     /// Sets whether an archive for [Ethereum](Commitment::Ethereum) keeps rows of its tries at every block, as it does by default. Without,
-    /// a proof reads the whole state of its block.
+    /// a proof reads the whole state of its block. [`Archive::build_rows`](crate::Archive::build_rows) builds them later.
     ///
     /// # Cost
     /// About 40 bytes of disk for each account or slot that a block changes, less where blocks change the same parts of a trie.
@@ -265,7 +265,8 @@ pub(crate) struct Config {
     pub(crate) reorg_window: u64,
     pub(crate) snapshots: Option<Snapshots>,
     pub(crate) commitment: Commitment,
-    /// Whether the nodes have rows of the tries of Ethereum.
+    /// Whether the nodes have rows of the tries of Ethereum. Building them changes it: what an open archive goes by is in its
+    /// [read state](crate::read::read_state).
     pub(crate) keeps_rows: bool,
 }
 
@@ -360,7 +361,8 @@ impl Config {
 
     /// Whether `later` is of the same archive: all but what can be changed after creation is equal.
     pub(crate) fn is_same_archive(&self, later: &Self) -> bool {
-        self.id == later.id && self.check_same(later).is_ok()
+        let later = Self { keeps_rows: self.keeps_rows, ..later.clone() };
+        self.id == later.id && self.check_same(&later).is_ok()
     }
 
     /// The name of a domain.

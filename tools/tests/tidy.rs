@@ -86,6 +86,7 @@ const STOREYS: &[&str] = &[
     "block",
     "ethereum",
     "archive",
+    "archive_rows",
     "lib",
 ];
 

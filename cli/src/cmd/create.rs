@@ -27,7 +27,7 @@ from the whole state. Short periods cost time and space at every block.
 account, code and storage, and the state root of every block as its header has
 it. Its tries are kept as rows, about 40 bytes for each change, so that a proof
 at any block takes milliseconds; with --rows off it reads the whole state of
-the block. --commitment none makes one without roots and proofs, and without a tree
+the block, until `icecore rows DIR --build`. --commitment none makes one without roots and proofs, and without a tree
 in memory.
 
 Examples:

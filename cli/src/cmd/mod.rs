@@ -26,6 +26,7 @@ mod reindex;
 #[cfg(feature = "s3")]
 mod remote;
 mod root;
+mod rows;
 mod scan;
 mod stats;
 mod unwind;
@@ -89,6 +90,8 @@ pub(crate) enum Command {
     Merge(merge::Args),
     /// Rebuild pivot indexes and filters with another density
     Reindex(reindex::Args),
+    /// Build the rows from which blocks of Ethereum are proven
+    Rows(rows::Args),
     /// Forget the history below a block
     Prune(prune::Args),
     /// Forget the blocks above a height
@@ -131,6 +134,7 @@ impl Command {
             Self::Remote(args) => remote::run(&args),
             Self::Merge(args) => merge::run(args),
             Self::Reindex(args) => reindex::run(&args),
+            Self::Rows(args) => rows::run(&args),
             Self::Prune(args) => prune::run(&args),
             Self::Unwind(args) => unwind::run(&args),
             Self::Recover(args) => recover::run(&args),

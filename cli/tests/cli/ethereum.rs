@@ -125,3 +125,45 @@ fn slots_are_found_by_the_address_of_their_account() {
     icecore(&["scan", &dir, "--domain", "account", "--account", A]).fails(2, "only the domain storage");
     scan(&["--account", "0x12"]).fails(2, "no address of 20 bytes");
 }
+
+#[test]
+fn rows_are_told_and_built() {
+    let place = Place::new();
+    let feed: Vec<String> = (1..=12)
+        .map(|block| {
+            let line =
+                json!({"block": block, "address": A, "field": "nonce", "value": format!("{block:#x}")});
+            format!("{line}\n")
+        })
+        .collect();
+    let file = place.file("feed.jsonl", feed.concat());
+    let dir = place.text("late.ice");
+    let made = ["--format", "eth-changes", "--create", "--profile", "ethereum", "--rows", "off"];
+    let shape = ["--blocks-per-step", "2", "--reorg-window", "1"];
+    icecore(&[&["ingest", &dir, &file][..], &made, &shape].concat()).ok();
+    assert!(icecore(&["rows", &dir]).ok().out.starts_with("no rows"));
+    assert_eq!(icecore(&["rows", &dir, "--json"]).ok().json(), json!({"rows": false}));
+    icecore(&["rows", &dir, "--again"]).fails(2, "--build");
+    let proof = icecore(&["prove", &dir, A, "--at", "5", "--json"]).ok().json();
+    let built = icecore(&["rows", &dir, "--build", "--json"]).ok().json();
+    assert_eq!(built, json!({"rows": true, "first": 1, "blocks": 11, "updates": 11}));
+    assert_eq!(icecore(&["rows", &dir]).ok().out, "rows at every block\n");
+    assert_eq!(icecore(&["prove", &dir, A, "--at", "5", "--json"]).ok().json(), proof);
+    let again = icecore(&["rows", &dir, "--build"]).ok();
+    assert!(
+        again.err.contains("nothing was done") || again.out.contains("nothing was done"),
+        "{}",
+        again.err
+    );
+    let again = icecore(&["rows", &dir, "--build", "--again"]).ok();
+    assert!(
+        [again.out, again.err]
+            .concat()
+            .contains("rows of 11 blocks built, from block 1 on: 11 changes applied")
+    );
+    icecore(&["verify", &dir]).ok();
+    let native = place.text("native.ice");
+    icecore(&["create", &native, "--domain", "kv"]).ok();
+    icecore(&["rows", &native]).fails(2, "rows are of the tries of Ethereum");
+    icecore(&["rows", &native, "--build"]).fails(2, "commitment icecore");
+}

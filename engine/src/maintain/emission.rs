@@ -184,7 +184,8 @@ fn emit_domain(
     emit_entries(writer, batch.steps, domain, distinct as u64, entries, listener)
 }
 
-fn emit_entries<'e>(
+/// Writes the segment of a domain; `None` where there is no entry.
+pub(crate) fn emit_entries<'e>(
     writer: &Writer,
     steps: StepRange,
     domain: DomainId,

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::maintain::new_segment::options_of_new;
 use crate::progress::ProgressListener;
 use crate::segment::live::{LiveSegment, entries_of};
-use crate::segment::merge_plan::{Bounds, Planned, pieces, plan};
+use crate::segment::merge_plan::{Bounds, Piece, Planned, pieces, plan};
 use crate::segment::rewrite::rewrite;
 use crate::write::version_edit::VersionEdit;
 use crate::write::writer::Writer;
@@ -49,6 +49,11 @@ impl MergeOptions {
         self.span_max = steps;
         self
     }
+}
+
+/// Whether merging makes segments of such a range.
+fn is_aligned(range: StepRange) -> bool {
+    range.span().is_power_of_two() && range.from().0.is_multiple_of(range.span())
 }
 
 /// A merge to do: the live segments of a domain that become one.
@@ -104,6 +109,20 @@ impl Merge {
         }
     }
 
+    /// The merge of the segments inside `range`, where there are several and no other reaches into it, merging makes such ranges, and
+    /// there is room.
+    pub(crate) fn of(writer: &Writer, domain: DomainId, range: StepRange) -> Result<Option<Self>, Error> {
+        let (directory, version) = (&writer.shared.directory, writer.read_state());
+        let overlapping =
+            version.domain(domain).iter().filter(|segment| range.overlaps(segment.record.steps));
+        let inputs: Vec<_> = overlapping.cloned().collect();
+        let are_inside = inputs.iter().all(|segment| range.covers(segment.record.steps));
+        let needed = Piece::merged(&pieces(&inputs, &directory.config), range).room();
+        let free = directory.storage.free_space(&directory.path)?;
+        let is_wanted = inputs.len() > 1 && are_inside && is_aligned(range);
+        Ok((is_wanted && free.is_none_or(|free| needed <= free)).then_some(Self { domain, range, inputs }))
+    }
+
     /// Does it and publishes the result; `false` when `emit_pending`, which is called every few milliseconds, said that
     /// something is more urgent.
     pub(crate) fn run(
@@ -113,8 +132,7 @@ impl Merge {
         mut emit_pending: impl FnMut() -> Result<bool, Error>,
     ) -> Result<bool, Error> {
         let Self { domain, range, inputs } = self;
-        let is_aligned = range.span().is_power_of_two() && range.from().0.is_multiple_of(range.span());
-        assert!(is_aligned, "E5: a merge covers an aligned power-of-two range");
+        assert!(is_aligned(range), "E5: a merge covers an aligned power-of-two range");
         let directory = &writer.shared.directory;
         let entries = entries_of(&inputs)?;
         let name = directory.config.name(domain);

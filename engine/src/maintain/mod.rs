@@ -14,5 +14,6 @@ pub(crate) mod new_segment;
 pub(crate) mod plan;
 pub(crate) mod prune;
 pub(crate) mod reindex;
+pub(crate) mod rows;
 pub(crate) mod unwind;
 pub(crate) mod verify;

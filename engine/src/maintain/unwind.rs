@@ -153,7 +153,7 @@ fn take_blocks(
 }
 
 /// What remains of a segment when the steps from `boundary` on go.
-fn cut(
+pub(crate) fn cut(
     writer: &Writer,
     work: &FileWork<'_>,
     segment: &LiveSegment,

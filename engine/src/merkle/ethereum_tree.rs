@@ -38,6 +38,8 @@ const PROGRESS_EVERY: u64 = 1 << 12;
 pub(crate) struct EthereumTree {
     trie: StateTrie,
     depths: RowDepths,
+    /// Whether it follows the sizes of tries with their rows.
+    keeps_rows: bool,
     /// The changes of the newest block: its memory is used for the next.
     batch: StateBatch,
     window: UndoWindow<BlockUndo>,
@@ -57,17 +59,66 @@ impl EthereumTree {
         listener: &dyn ProgressListener,
     ) -> Result<Self, Error> {
         let base = version.emitted_head;
-        let (trie, depths) = match base {
-            Some(base) => {
-                let LoadedTrie { trie, large } = load_trie(version, base, listener)?;
-                version.check_root(base, trie.root())?;
-                (trie, load_depths(version, config, base, &large)?)
-            }
-            None => (StateTrie::new(HashBackend::default()), RowDepths::default()),
+        let mut live = match base {
+            Some(base) if version.keeps_rows => Self::with_rows(version, config, base, listener)?,
+            Some(base) => Self::without_rows(load_checked(version, base, listener)?.trie, Some(base)),
+            None => Self { keeps_rows: version.keeps_rows, ..Self::empty() },
         };
-        let mut live = Self { trie, depths, batch: StateBatch::new(), window: UndoWindow::new(base) };
         live_tree::replay(&mut live, version, config, base, listener)?;
         Ok(live)
+    }
+
+    /// That of the state at `base`, without rows.
+    pub(crate) fn without_rows(trie: StateTrie, base: Option<BlockNumber>) -> Self {
+        let (depths, batch, window) = (RowDepths::default(), StateBatch::new(), UndoWindow::new(base));
+        Self { trie, depths, keeps_rows: false, batch, window }
+    }
+
+    fn empty() -> Self {
+        Self::without_rows(StateTrie::new(HashBackend::default()), None)
+    }
+
+    /// That of the state at `base`, a block that has rows, which it goes on with.
+    pub(crate) fn with_rows(
+        version: &ReadState,
+        config: &Config,
+        base: BlockNumber,
+        listener: &dyn ProgressListener,
+    ) -> Result<Self, Error> {
+        let LoadedTrie { trie, large } = load_checked(version, base, listener)?;
+        let depths = load_depths(version, config, base, &large)?;
+        Ok(Self { depths, keeps_rows: true, ..Self::without_rows(trie, Some(base)) })
+    }
+
+    /// That of the state at `base`, a block before which none has rows, or before the first block; and what it writes among the nodes
+    /// for that block to have rows, ascending.
+    pub(crate) fn with_new_rows(
+        version: &ReadState,
+        base: Option<BlockNumber>,
+        listener: &dyn ProgressListener,
+    ) -> Result<(Self, Vec<NodeVersion>), Error> {
+        let Some(base) = base else { return Ok((Self { keeps_rows: true, ..Self::empty() }, Vec::new())) };
+        let LoadedTrie { trie, large } = load_checked(version, base, listener)?;
+        let mut tree = Self { keeps_rows: true, ..Self::without_rows(trie, Some(base)) };
+        let storages = large.into_iter().map(TrieId::Storage);
+        let tries: Vec<TrieId> = std::iter::once(TrieId::Accounts).chain(storages).collect();
+        for trie in &tries {
+            tree.depths.follow(trie, tree.trie.trie_len(trie));
+        }
+        let mut accounts = Vec::new();
+        for account in MergeScan::new(version, DomainId::ACCOUNT, &Scan::all(), base)? {
+            let path = path_of(&account?.0);
+            let root = tree.trie.account(&path).map(|account| account.storage_root);
+            accounts.extend(root.filter(|root| *root != EMPTY_ROOT).map(|root| (path, Some(root))));
+        }
+        let mut nodes = tree.top_nodes(base, &accounts);
+        for trie in &tries {
+            let rows = tree.depths.of(trie).rows();
+            nodes.extend(rows.flat_map(|row| tree.whole_row(base, trie, row)));
+        }
+        nodes.retain(|node| node.value != NodeValue::Deleted);
+        nodes.sort_unstable_by_key(|node| node.key);
+        Ok((tree, nodes))
     }
 
     /// Fills the batch with the changes of a block.
@@ -168,7 +219,7 @@ impl LiveTree for EthereumTree {
         self.gather(changes).map_err(no_state)?;
         let applied = self.trie.apply(&self.batch).map_err(|error: TrieError| no_state(error.to_string()))?;
         let storages = storages(changes, &applied.storage_roots);
-        let depths = if config.keeps_rows { self.follow_depths(&storages) } else { Vec::new() };
+        let depths = if self.keeps_rows { self.follow_depths(&storages) } else { Vec::new() };
         let mut nodes = self.top_nodes(height, &storages);
         self.push_rows(height, &applied.undo, &depths, &mut nodes);
         nodes.sort_unstable_by_key(|node| node.key);
@@ -234,12 +285,7 @@ impl EthereumTree {
         let before = |trie: &TrieId| changed.iter().find(|(of, _)| of == trie).map(|(_, before)| *before);
         let had_row = |before: RowDepth, depth: usize| before.rows().any(|row| row == depth);
         let mut push = |trie: &TrieId, position: &Nibbles, node: Option<NodeRef>| {
-            let account = match trie {
-                TrieId::Accounts => None,
-                TrieId::Storage(account) => account.first_chunk(),
-            };
-            let key = NodeKey::trie_row(account, position.len(), &position.paths().0);
-            nodes.push(NodeVersion { key, block: height, value: node.map_or(NodeValue::Deleted, row_value) });
+            nodes.push(row_version(height, trie, position, node));
         };
         let kept = |trie: &TrieId| {
             let (now, before) = (self.depths.of(trie), before(trie));
@@ -247,13 +293,37 @@ impl EthereumTree {
         };
         self.trie.changed_nodes(undo, kept, &mut push);
         for (trie, before) in changed {
-            for depth in self.depths.of(trie).rows().filter(|row| !had_row(*before, *row)) {
-                for position in Nibbles::EMPTY.extended_to(depth) {
-                    push(trie, &position, self.trie.node_at(trie, &position));
-                }
-            }
+            let new = self.depths.of(trie).rows().filter(|row| !had_row(*before, *row));
+            nodes.extend(new.flat_map(|row| self.whole_row(height, trie, row)));
         }
     }
+
+    /// All of the row of a trie at `depth`.
+    fn whole_row<'t>(
+        &'t self,
+        height: BlockNumber,
+        trie: &'t TrieId,
+        depth: usize,
+    ) -> impl Iterator<Item = NodeVersion> + use<'t> {
+        let positions = Nibbles::EMPTY.extended_to(depth);
+        positions
+            .map(move |position| row_version(height, trie, &position, self.trie.node_at(trie, &position)))
+    }
+}
+
+/// What a block writes of a row.
+pub(crate) fn row_version(
+    height: BlockNumber,
+    trie: &TrieId,
+    position: &Nibbles,
+    node: Option<NodeRef>,
+) -> NodeVersion {
+    let account = match trie {
+        TrieId::Accounts => None,
+        TrieId::Storage(account) => account.first_chunk(),
+    };
+    let key = NodeKey::trie_row(account, position.len(), &position.paths().0);
+    NodeVersion { key, block: height, value: node.map_or(NodeValue::Deleted, row_value) }
 }
 
 /// What a row has at a position.
@@ -272,7 +342,7 @@ fn shown(bytes: &[u8]) -> Nibbles {
 }
 
 /// A whole path from the key that is stored.
-fn path_of(key: &[u8]) -> KeyPath {
+pub(crate) fn path_of(key: &[u8]) -> KeyPath {
     key.try_into().expect("the domain fixes the length of keys")
 }
 
@@ -281,14 +351,14 @@ fn prefix_of(path: &KeyPath) -> AccountPrefix {
 }
 
 /// The depths of the rows that the tries have at `at`; `large` are the accounts whose storages may have some.
-fn load_depths(
+pub(crate) fn load_depths(
     version: &ReadState,
     config: &Config,
     at: BlockNumber,
     large: &[KeyPath],
 ) -> Result<RowDepths, Error> {
     let (mut depths, tally) = (RowDepths::default(), Tally::default());
-    let Some(nodes) = config.nodes().filter(|_| config.keeps_rows) else { return Ok(depths) };
+    let Some(nodes) = config.nodes() else { return Ok(depths) };
     if let Some((_, depth)) = accounts_depth(version, nodes, at, &tally)? {
         depths.set(&TrieId::Accounts, depth);
     }
@@ -304,7 +374,18 @@ fn load_depths(
 pub(crate) struct LoadedTrie {
     pub(crate) trie: StateTrie,
     /// The accounts with so many slots that their storages may have rows.
-    large: Vec<KeyPath>,
+    pub(crate) large: Vec<KeyPath>,
+}
+
+/// The trie of the state at `at`, whose root is the recorded one.
+pub(crate) fn load_checked(
+    version: &ReadState,
+    at: BlockNumber,
+    listener: &dyn ProgressListener,
+) -> Result<LoadedTrie, Error> {
+    let loaded = load_trie(version, at, listener)?;
+    version.check_root(at, loaded.trie.root())?;
+    Ok(loaded)
 }
 
 /// The trie of the state at `at`, its root not compared yet.

@@ -1,8 +1,9 @@
 //! Proofs of accounts and slots of Ethereum at any block, all that are asked for together.
 //!
 //! Of a block that has its nodes the tries are opened around what is asked by way of their [rows](crate::merkle::trie_rows): first that
-//! of accounts, then the storages. A block that is in no segment has its nodes beside a writer only, and none where rows are not kept:
-//! elsewhere the tries are rebuilt. Either way the root is compared with the recorded one.
+//! of accounts, then the storages. A block that is in no segment has its nodes beside a writer only, and where rows are not kept a block has
+//! them only where a [build](crate::maintain::rows) that is not at its end yet has come by: elsewhere the tries are rebuilt. Either way the
+//! root is compared with the recorded one.
 
 use icecore_hot::Root;
 use icecore_hot::ethereum::{Account, EMPTY_ROOT, KeyPath, PartialTrieBuilder, PartialTrieError, keccak256};
@@ -36,9 +37,10 @@ pub(crate) fn prove_accounts(
     asked: &[(Address, &[Word])],
 ) -> Result<Vec<AccountProof>, Error> {
     let (block, _) = version.newest_root(at)?;
-    if let Some(nodes) = config.nodes().filter(|_| config.keeps_rows)
+    if let Some(nodes) = config.nodes()
         && let Some((of, depth)) = accounts_depth(version, nodes, at, tally)?
         && of == block
+        && (version.keeps_rows || depth != RowDepth::NONE)
     {
         return StateRows { version, nodes, tally, at }.prove(depth, asked);
     }

@@ -86,6 +86,7 @@ impl Follower {
             is_pruned: false,
             head: None,
             emitted_head: None,
+            keeps_rows: self.manifest.config.keeps_rows,
         }
     }
 

@@ -40,6 +40,8 @@ pub(crate) struct ReadState {
     pub(crate) head: Option<BlockNumber>,
     /// The newest block that is in segments.
     pub(crate) emitted_head: Option<BlockNumber>,
+    /// Whether all blocks in segments have rows of the tries of Ethereum, and blocks to come get them.
+    pub(crate) keeps_rows: bool,
 }
 
 /// What is wrong with a log.
@@ -90,6 +92,7 @@ impl ReadState {
             is_pruned: manifest.pruned_before > 0,
             head: manifest.emitted_head,
             emitted_head: manifest.emitted_head,
+            keeps_rows: manifest.config.keeps_rows,
         }
     }
 

@@ -144,9 +144,18 @@ impl Changes {
         range: &impl RangeBounds<BlockNumber>,
     ) -> Result<Self, Error> {
         let range = bounds(&version.state(), range)?;
+        Ok(Self::of_blocks(shared, version, range))
+    }
+
+    /// What the blocks of a range, both ends inside, wrote, for one who knows that nothing of it was pruned.
+    pub(crate) fn of_blocks(
+        shared: Arc<Shared>,
+        version: Pinned,
+        range: Option<(BlockNumber, BlockNumber)>,
+    ) -> Self {
         let domains = shared.directory.config.declared_ids().map(|(domain, _)| domain).collect();
         let (from, to) = range.unwrap_or_default();
-        Ok(Self {
+        Self {
             shared,
             version,
             domains,
@@ -162,7 +171,7 @@ impl Changes {
             rows: Rows::default(),
             given: 0,
             has_before: true,
-        })
+        }
     }
 
     /// The same of one domain only. The others are not read.
@@ -173,6 +182,12 @@ impl Changes {
         let domain = id_of(&self.shared.directory.config, domain)?;
         self.domains.retain(|one| *one == domain);
         Ok(self)
+    }
+
+    /// The same of some domains only.
+    pub(crate) fn of_domains(mut self, domains: &[DomainId]) -> Self {
+        self.domains.retain(|one| domains.contains(one));
+        self
     }
 
     /// The same for one to whom the values before are nothing: they are not looked up.

@@ -12,7 +12,9 @@ use std::time::Duration;
 use clap::Args;
 use icecore::ethereum::{ACCOUNT, Account, Address, word};
 use icecore::storage::os::OsStorage;
-use icecore::{Archive, Commitment, Durability, Maintenance, MergeOptions, OpenOptions, Options, Reader};
+use icecore::{
+    Archive, Commitment, Durability, Maintenance, MergeOptions, OpenOptions, Options, Reader, RowsRule,
+};
 use icecore_tools::machine::{Conditions, load_average};
 use icecore_tools::measure::cpu::{Times, process_cpu_time};
 use icecore_tools::measure::evict::EvictMethod;
@@ -71,7 +73,7 @@ const WORKLOAD: &str = "blocks of 465 updates: new nonces and balances of random
      merged archive, one at a time";
 
 const CLOCK: &str = "ingest: processor time of all threads, emission included; proofs: wall clock; cold: all files evicted before each, \
-     opening the archive left out";
+     opening the archive left out; retrofit: wall clock, the load of the state before its first block included";
 
 /// Measures and prints.
 pub(crate) fn run(args: &ProofsArgs) -> Result<(), Box<dyn Error>> {
@@ -83,8 +85,10 @@ pub(crate) fn run(args: &ProofsArgs) -> Result<(), Box<dyn Error>> {
     let mut figures = Figures::new();
     let chain = Chain { accounts: 1 << bits, blocks, proofs };
     let with = folder.path().join("with.ice");
-    chain.build(&with, &folder.path().join("without.ice"), &mut figures)?;
+    let without = folder.path().join("without.ice");
+    chain.build(&with, &without, &mut figures)?;
     chain.prove(&with, &mut figures)?;
+    chain.build_rows(&without, &mut figures)?;
     let conditions = ProofsConditions {
         trial: args.small || args.bits != 24,
         accounts: chain.accounts,
@@ -215,6 +219,22 @@ impl Chain {
         figures.add("proof at a past block, cold: p50", p50);
         figures.add("proof at a past block, cold: p99 / p50", quantile(&cold, 0.99) / p50);
         figures.add("proof at a past block, cold: major faults", faults as f64 / cold_proofs as f64);
+        Ok(())
+    }
+
+    /// Gives the archive without rows those of its blocks of 465 updates, and proves from them.
+    fn build_rows(&self, dir: &Path, figures: &mut Figures) -> Result<(), Box<dyn Error>> {
+        let archive = Archive::open(dir, OpenOptions::new().maintenance(Maintenance::EmitOnly))?;
+        archive.begin(Self::height(self.blocks.next_multiple_of(STEP)))?.commit()?;
+        archive.emit()?;
+        // Its first blocks are none of a chain.
+        archive.prune(Self::height(0), &())?;
+        let (times, report) = Times::of(|| archive.build_rows(RowsRule::Missing, &()));
+        let updates = report?.updates as f64;
+        self.prove_one(archive.reader(), &mut SplitMix64::new(4))?;
+        archive.close()?;
+        figures.add("retrofit", updates / times.wall.as_secs_f64() / 1e3);
+        figures.add("retrofit: processor time an update", times.cpu.as_secs_f64() * 1e6 / updates);
         Ok(())
     }
 

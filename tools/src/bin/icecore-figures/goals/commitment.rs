@@ -95,4 +95,6 @@ pub(crate) const COMMITMENT: &[Goal] = &[
     ("proof at a past block, cold: p50", "ms", AtMost(60.0)),
     ("proof at a past block, cold: p99 / p50", "x", AtMost(3.0)),
     ("proof at a past block, cold: major faults", "", Free),
+    ("retrofit", "k updates/s", AtLeast(100.0)),
+    ("retrofit: processor time an update", "us", Free),
 ];
