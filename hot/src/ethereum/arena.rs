@@ -7,9 +7,10 @@
 use std::fmt::Debug;
 
 use crate::ethereum::account::{Account, EMPTY_CODE_HASH, EMPTY_ROOT};
+use crate::ethereum::group::Group;
 use crate::ethereum::nibbles::KeyPath;
 use crate::ethereum::node::{Reference, ones};
-use crate::ethereum::ptr::{BRANCH_BITS, Kind, LEAF_BITS, Ptr};
+use crate::ethereum::ptr::{BRANCH_BITS, GROUP_BITS, Kind, LEAF_BITS, Ptr};
 use crate::ethereum::rlp;
 use crate::ethereum::slab::Slab;
 use crate::hash::Hash;
@@ -197,6 +198,7 @@ pub(crate) struct Arena {
     slots: [Box<dyn Slots>; 4],
     plain: Slab<PlainRow>,
     full: Slab<FullRow>,
+    groups: Slab<Group>,
 }
 
 fn branches<const N: usize>() -> Box<dyn Branches> {
@@ -231,13 +233,16 @@ impl Arena {
             slots: [slots::<8>(), slots::<16>(), slots::<24>(), slots::<32>()],
             plain: Slab::new(),
             full: Slab::new(),
+            groups: Slab::new(),
         }
     }
 
     /// Whether `nodes` more nodes are sure to find names.
     pub(crate) fn has_room(&self, nodes: usize) -> bool {
         let is_below = |rows: u32, bits: u32| rows as usize + nodes < (1 << bits) - 1;
-        self.branches.iter().all(|slab| is_below(slab.rows(), BRANCH_BITS))
+        self.branches[1..].iter().all(|slab| is_below(slab.rows(), BRANCH_BITS))
+            && is_below(self.branches[0].rows(), GROUP_BITS)
+            && is_below(self.groups.rows(), GROUP_BITS)
             && self.slots.iter().all(|slab| is_below(slab.rows(), LEAF_BITS))
             && is_below(self.plain.rows(), LEAF_BITS)
             && is_below(self.full.rows(), LEAF_BITS)
@@ -378,23 +383,44 @@ impl Arena {
         AccountLeaf { body, storage: Storage::EMPTY }
     }
 
+    /// Replaces the storage of an account that has one.
+    pub(crate) fn set_storage(&mut self, account: Ptr, storage: Storage) {
+        let (slab, row) = account.leaf_row();
+        assert_eq!(slab, 1, "only rows of one size have room for a storage");
+        self.full.get_mut(row).leaf.storage = storage;
+    }
+
     /// The whole path of a leaf.
     pub(crate) fn path(&self, leaf: Ptr) -> &KeyPath {
         match (leaf.kind(), leaf.leaf_row()) {
+            (Kind::Collapsed, _) => unreachable!("a group is expanded before its leaves are read"),
             (Kind::Slot, (slab, row)) => self.slots[slab].get(row).0,
             (_, (1, row)) => &self.full.get(row).path,
             (_, (_, row)) => &self.plain.get(row).path,
         }
     }
 
-    /// The path of some leaf below a node, or of the leaf.
-    pub(crate) fn path_below(&self, mut node: Ptr) -> &KeyPath {
+    /// The path of some leaf below a node, or of the leaf, as far down as to a collapsed group: zeros follow there.
+    pub(crate) fn path_below(&self, mut node: Ptr) -> KeyPath {
         while node.kind() == Kind::Branch {
             // A child may be missing while a branch is changed.
             let children = self.branch(node).children;
             node = *children.iter().find(|child| **child != Ptr::NONE).expect("a branch has children");
         }
-        self.path(node)
+        if node.kind() == Kind::Collapsed { self.group(node).path() } else { *self.path(node) }
+    }
+
+    pub(crate) fn add_group(&mut self, group: Group) -> Ptr {
+        Ptr::collapsed(self.groups.add(group))
+    }
+
+    /// How many groups there are.
+    pub(crate) fn groups(&self) -> u32 {
+        self.groups.used()
+    }
+
+    pub(crate) fn group(&self, group: Ptr) -> Group {
+        *self.groups.get(group.group_row())
     }
 
     /// Whether two leaves of one path hold the same.
@@ -418,6 +444,7 @@ impl Arena {
                 let (slab, row) = node.leaf_row();
                 self.slots[slab].free(row);
             }
+            Kind::Collapsed => self.groups.free(node.group_row()),
             Kind::Account => match node.leaf_row() {
                 (1, row) => self.full.free(row),
                 (_, row) => self.plain.free(row),
@@ -425,14 +452,21 @@ impl Arena {
         }
     }
 
-    /// Bytes of leaves, of branches, and of all that is allocated.
+    /// Bytes of all rows that hold something.
+    pub(crate) fn node_bytes(&self) -> u64 {
+        let (leaves, inner, _) = self.bytes();
+        (leaves + inner) as u64
+    }
+
+    /// Bytes of leaves, of branches and collapsed groups, and of all that is allocated.
     pub(crate) fn bytes(&self) -> (usize, usize, usize) {
         let (mut leaves, mut inner, mut all) = (0, 0, 0);
         let slabs = self.slots.iter().map(|slab| slab.bytes());
         for (used, allocated) in slabs.chain([self.plain.bytes(), self.full.bytes()]) {
             (leaves, all) = (leaves + used, all + allocated);
         }
-        for (used, allocated) in self.branches.iter().map(|slab| slab.bytes()) {
+        let slabs = self.branches.iter().map(|slab| slab.bytes());
+        for (used, allocated) in slabs.chain([self.groups.bytes()]) {
             (inner, all) = (inner + used, all + allocated);
         }
         (leaves, inner, all)

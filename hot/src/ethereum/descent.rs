@@ -1,7 +1,7 @@
 //! From the root of a trie down to leaves: of one path, of many at once, or of any path with a prefix.
 
 use crate::ethereum::arena::{Arena, Branch};
-use crate::ethereum::nibbles::{KeyPath, PATH_LEN, nibble};
+use crate::ethereum::nibbles::{KeyPath, PATH_LEN, common_nibbles, nibble};
 use crate::ethereum::ptr::{Kind, Ptr};
 
 /// Paths that are looked up together: about as many as a core keeps cache misses in flight.
@@ -31,8 +31,18 @@ impl Step {
     /// The leaf that was reached, if it is the one of `path`: skipped nibbles were not compared.
     #[inline]
     fn leaf(&self, arena: &Arena, path: &KeyPath) -> Option<Ptr> {
+        if self.node.kind() == Kind::Collapsed {
+            assert_outside(arena, self.node, self.depth, path);
+            return None;
+        }
         (self.node != Ptr::NONE && arena.path(self.node) == path).then_some(self.node)
     }
+}
+
+/// What is in a group is not known, but that a path is elsewhere is.
+pub(crate) fn assert_outside(arena: &Arena, group: Ptr, depth: usize, path: &KeyPath) {
+    let shared = common_nibbles(&arena.path_below(group), path);
+    assert!(shared < depth, "a group is expanded before its leaves are read");
 }
 
 /// The leaf of a path below the root `node`, if there is one.
@@ -61,7 +71,7 @@ pub(crate) fn find_all(arena: &Arena, node: Ptr, paths: &[KeyPath]) -> Vec<Optio
     found
 }
 
-/// The path of a leaf that shares the first `len` nibbles with `path`, if any does; else that of any leaf, or of none.
+/// The path of a leaf that shares the first `len` nibbles with `path`, if any does; else that of any leaf, or of none, or nothing.
 pub(crate) fn find_near(arena: &Arena, mut node: Ptr, path: &KeyPath, len: usize) -> Option<KeyPath> {
     let mut depth = 0;
     while node.kind() == Kind::Branch {
@@ -69,6 +79,10 @@ pub(crate) fn find_near(arena: &Arena, mut node: Ptr, path: &KeyPath, len: usize
         depth += usize::from(branch.head.skip);
         node = if depth < len { arena.child(node, nibble(path, depth)) } else { *branch.children.first()? };
         depth += 1;
+    }
+    if node.kind() == Kind::Collapsed {
+        assert_outside(arena, node, depth.min(len), path);
+        return None;
     }
     (node != Ptr::NONE).then(|| *arena.path(node))
 }

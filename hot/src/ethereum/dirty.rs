@@ -147,7 +147,7 @@ impl DirtyNodes {
                 Parent::Branch { branch, nibble } => arena.reference(branch, usize::from(nibble)),
                 Parent::Root { index } => self.roots[index as usize],
             };
-            put_extension(&mut buffer.bytes, arena.path_below(entry.node), depth, end, &branch);
+            put_extension(&mut buffer.bytes, &arena.path_below(entry.node), depth, end, &branch);
         } else {
             put_node(arena, entry.node, depth, &mut buffer.value, &mut buffer.bytes);
         }
@@ -185,6 +185,7 @@ pub(crate) fn put_node(arena: &Arena, node: Ptr, depth: usize, value: &mut Vec<u
     value.clear();
     match node.kind() {
         Kind::Nothing => {}
+        Kind::Collapsed => unreachable!("the parent has the reference of a group"),
         Kind::Branch => {
             let branch = arena.branch(node);
             put_branch(out, branch.head.mask, branch.head.inlined, branch.references);

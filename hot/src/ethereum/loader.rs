@@ -73,12 +73,20 @@ pub struct StateLoader {
     roots: Vec<(KeyPath, Option<Hash>)>,
     /// The last slot of the last account.
     slot: Option<KeyPath>,
+    /// What the nodes may take; leaves that were taken in collapse where it is more.
+    bytes_max: u64,
 }
 
 impl StateLoader {
     /// A state without accounts so far.
     pub fn new(backend: HashBackend) -> Self {
-        Self { trie: StateTrie::new(backend), batch: StateBatch::new(), roots: Vec::new(), slot: None }
+        Self::within(backend, u64::MAX)
+    }
+
+    /// The same of a trie whose leaves [collapse](StateTrie::collapse) where its nodes would take more than `bytes_max`.
+    pub fn within(backend: HashBackend, bytes_max: u64) -> Self {
+        let (trie, batch) = (StateTrie::new(backend), StateBatch::new());
+        Self { trie, batch, roots: Vec::new(), slot: None, bytes_max }
     }
 
     /// Takes the next account. Its storage root is compared with that of the slots that follow.
@@ -104,6 +112,11 @@ impl StateLoader {
         if self.batch.len() >= RUN {
             self.flush()?;
             self.check_all_but(0)?;
+            // The last of them stays known for its order.
+            let last = self.roots.last().map(|(last, _)| *last);
+            if let Some(last) = last {
+                self.trie.collapse_before(self.bytes_max, (last, [0xFF; 32]));
+            }
         }
         self.batch.put_account(path, account.nonce, account.balance, account.code_hash);
         self.roots.push((*path, root));
@@ -125,6 +138,8 @@ impl StateLoader {
         if self.batch.len() >= RUN {
             self.flush()?;
             self.check_all_but(1)?;
+            // Neither the slots that follow nor the account may be in a group.
+            self.trie.collapse_before(self.bytes_max, (account, self.slot.unwrap_or_default()));
         }
         let put = self.batch.put_slot(&account, slot, value);
         put.map_err(|error| LoadError::Value { slot: *slot, error })?;
@@ -139,6 +154,7 @@ impl StateLoader {
     pub fn finish(mut self) -> Result<StateTrie, LoadError> {
         self.flush()?;
         self.check_all_but(0)?;
+        self.trie.collapse(self.bytes_max);
         Ok(self.trie)
     }
 

@@ -41,15 +41,22 @@
 //! changes goes down a trie once (`update`) and notes the nodes whose references are stale; these are hashed the deepest
 //! first, a level of all storages of the block at once, by lanes (`dirty`): first the storages, then the accounts.
 //!
+//! Where the nodes would take more memory than they may, groups of leaves give way to their references (`collapse`); whoever keeps the
+//! leaves expands the groups that a block meets before it is applied (`expand`). Methods that read leaves, prove or change the trie panic
+//! where they meet a group.
+//!
 //! For proofs at past blocks [`StateTrie::changed_nodes`] tells what stands at chosen depths after a block, and a
 //! [`PartialTrie`] of what was kept, and of leaves, proves as the trie did.
 
 mod account;
 mod arena;
 mod batch;
+mod collapse;
 mod descent;
 mod dirty;
 mod edit;
+mod expand;
+mod group;
 mod keccak;
 mod loader;
 mod nibbles;
@@ -60,6 +67,7 @@ mod ptr;
 mod rlp;
 mod rows;
 mod slab;
+mod sweep;
 mod trie;
 mod undo;
 mod update;
@@ -68,6 +76,7 @@ mod verify;
 pub use crate::hash::keccak::keccak256;
 pub use account::{Account, AccountDecodeError, EMPTY_CODE_HASH, EMPTY_ROOT, SlotValueError, slot_rlp};
 pub use batch::{StateBatch, TrieError};
+pub use expand::{ExpandError, Expansion, GroupLeaves, Touched};
 pub use keccak::keccak256_batch;
 pub use loader::{LoadError, StateLoader};
 pub use nibbles::{KeyPath, Nibbles};

@@ -39,9 +39,9 @@ pub(crate) fn prove(arena: &Arena, mut node: Ptr, path: &KeyPath) -> Vec<Vec<u8>
         let end = depth + usize::from(arena.branch(node).head.skip);
         if end > depth {
             let (below, mut extension) = (arena.path_below(node), Vec::new());
-            put_extension(&mut extension, below, depth, end, &Reference::of(&encoding));
+            put_extension(&mut extension, &below, depth, end, &Reference::of(&encoding));
             nodes.push(extension);
-            if common_nibbles(below, path) < end {
+            if common_nibbles(&below, path) < end {
                 break;
             }
         }

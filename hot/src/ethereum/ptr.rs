@@ -11,11 +11,16 @@ pub(crate) enum Kind {
     Branch,
     Slot,
     Account,
+    /// A group of leaves of which only the reference is kept.
+    Collapsed,
 }
 
 /// The bits of a row's number: 4 bits say how many children a branch has, 2 or 1 the size of a leaf.
 pub(crate) const BRANCH_BITS: u32 = 26;
 pub(crate) const LEAF_BITS: u32 = 29;
+/// A branch has one child only while it is changed: half of the names of such branches are those of collapsed groups.
+pub(crate) const GROUP_BITS: u32 = 25;
+const COLLAPSED: u32 = 1 << GROUP_BITS;
 const SLOT: u32 = 1 << 31;
 const ACCOUNT: u32 = 1 << 30;
 
@@ -34,17 +39,26 @@ impl Ptr {
         Self(ACCOUNT | u32::from(is_full) << LEAF_BITS | row)
     }
 
+    pub(crate) fn collapsed(row: u32) -> Self {
+        Self(COLLAPSED | row)
+    }
+
     pub(crate) fn kind(self) -> Kind {
         match self {
             Self::NONE => Kind::Nothing,
             Self(bits) if bits & SLOT != 0 => Kind::Slot,
             Self(bits) if bits & ACCOUNT != 0 => Kind::Account,
+            Self(bits) if bits >> GROUP_BITS == 1 => Kind::Collapsed,
             _ => Kind::Branch,
         }
     }
 
     pub(crate) fn branch_row(self) -> (usize, u32) {
         ((self.0 >> BRANCH_BITS) as usize, self.0 & ((1 << BRANCH_BITS) - 1))
+    }
+
+    pub(crate) fn group_row(self) -> u32 {
+        self.0 & (COLLAPSED - 1)
     }
 
     pub(crate) fn leaf_row(self) -> (usize, u32) {

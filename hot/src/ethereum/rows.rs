@@ -1,6 +1,7 @@
 //! For rows of nodes: what stands now at each position of a depth that a block changed.
 
 use crate::ethereum::arena::Arena;
+use crate::ethereum::descent::assert_outside;
 use crate::ethereum::dirty::put_node;
 use crate::ethereum::nibbles::{KeyPath, Nibbles, common_nibbles, nibble};
 use crate::ethereum::node::{NodeRef, Reference};
@@ -76,7 +77,7 @@ impl StateTrie {
         node_at(self.arena(), self.top_of(trie), position)
     }
 
-    fn top_of(&self, trie: &TrieId) -> Ptr {
+    pub(crate) fn top_of(&self, trie: &TrieId) -> Ptr {
         match trie {
             TrieId::Accounts => self.top(),
             TrieId::Storage(account) => {
@@ -103,11 +104,13 @@ impl Touched<'_> {
             }
             let end = match node.kind() {
                 Kind::Branch => at + usize::from(arena.branch(node).head.skip),
-                _ => depth,
+                Kind::Collapsed => at,
+                Kind::Nothing | Kind::Slot | Kind::Account => depth,
             };
             if end >= depth {
-                positions.push(Nibbles::prefix(arena.path_below(node), depth));
+                positions.push(Nibbles::prefix(&arena.path_below(node), depth));
             } else {
+                assert!(node.kind() == Kind::Branch, "a group is expanded before it is wiped");
                 open.extend(arena.branch(node).children.iter().map(|child| (*child, end + 1)));
             }
         }
@@ -134,14 +137,17 @@ fn node_at(arena: &Arena, mut node: Ptr, position: &Nibbles) -> Option<NodeRef> 
             return Some(NodeRef { skipped: Nibbles::EMPTY, reference: arena.reference(parent, nibble) });
         }
         let path = arena.path_below(node);
-        if common_nibbles(path, position.padded()) < position.len() {
+        if common_nibbles(&path, position.padded()) < position.len() {
             return None;
         }
-        let skipped = Nibbles::part(path, position.len(), end - position.len());
+        let skipped = Nibbles::part(&path, position.len(), end - position.len());
         // The parent names an extension where nibbles are skipped, and the root is named by nobody.
         let mut encoding = Vec::new();
         put_node(arena, node, depth, &mut Vec::new(), &mut encoding);
         return Some(NodeRef { skipped, reference: Reference::of(&encoding) });
+    }
+    if node.kind() == Kind::Collapsed {
+        assert_outside(arena, node, depth.min(position.len()), position.padded());
     }
     None
 }

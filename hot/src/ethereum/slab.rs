@@ -49,9 +49,14 @@ impl<T: Copy> Slab<T> {
         (full + self.chunks.last().map_or(0, Vec::len)) as u32
     }
 
+    /// How many rows hold something.
+    pub(crate) fn used(&self) -> u32 {
+        self.rows() - self.free.len() as u32
+    }
+
     /// Bytes of rows that hold something, and of all that is allocated.
     pub(crate) fn bytes(&self) -> (usize, usize) {
-        let used = (self.rows() as usize - self.free.len()) * size_of::<T>();
+        let used = self.used() as usize * size_of::<T>();
         let rows = self.rows() as usize * size_of::<T>() + self.free.capacity() * size_of::<u32>();
         (used, rows + self.chunks.capacity() * size_of::<Vec<T>>())
     }

@@ -10,6 +10,7 @@ use crate::ethereum::dirty::DirtyNodes;
 use crate::ethereum::edit::{Edit, Start, plan};
 use crate::ethereum::nibbles::KeyPath;
 use crate::ethereum::ptr::{Kind, Ptr};
+use crate::ethereum::sweep::{Place, Sweep};
 use crate::ethereum::undo::{AccountUndo, Detached, Garbage, Undo};
 use crate::ethereum::update::{Change, Update};
 use crate::hash::simd::HashBackend;
@@ -73,6 +74,7 @@ pub struct StateTrie {
     garbage: Arc<Garbage>,
     /// Tries that are being freed.
     freed: Vec<Ptr>,
+    sweep: Sweep,
     backend: HashBackend,
 }
 
@@ -88,6 +90,7 @@ impl StateTrie {
             dirty: DirtyNodes::new(backend),
             garbage: Arc::default(),
             freed: Vec::new(),
+            sweep: Sweep::default(),
             backend: backend.resolve(),
         }
     }
@@ -205,6 +208,15 @@ impl StateTrie {
 
     pub(crate) fn arena(&self) -> &Arena {
         &self.arena
+    }
+
+    /// See [`Sweep::run`].
+    pub(crate) fn sweep(&mut self, bytes_max: u64, limit: Option<Place>) {
+        self.sweep.run(&mut self.arena, self.node, bytes_max, limit);
+    }
+
+    pub(crate) fn parts_mut(&mut self) -> (&mut Arena, &mut DirtyNodes) {
+        (&mut self.arena, &mut self.dirty)
     }
 
     /// The top of the trie of accounts.

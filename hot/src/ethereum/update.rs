@@ -51,6 +51,7 @@ impl Update<'_> {
         match node.kind() {
             Kind::Branch => self.at_branch(node, depth, run),
             Kind::Nothing | Kind::Slot | Kind::Account => self.at_leaf(node, depth, run),
+            Kind::Collapsed => unreachable!("a group is expanded before it is changed"),
         }
     }
 
@@ -85,7 +86,7 @@ impl Update<'_> {
     }
 
     /// The trie of some leaves, whose references are all stale.
-    fn build(&mut self, leaves: &[(KeyPath, Ptr)], depth: usize) -> Ptr {
+    pub(crate) fn build(&mut self, leaves: &[(KeyPath, Ptr)], depth: usize) -> Ptr {
         let (first, last) = match leaves {
             [] => return Ptr::NONE,
             [(_, only)] => return *only,
@@ -106,7 +107,7 @@ impl Update<'_> {
         let (mut rest, mut end, mut stale) = (run, depth, 0u16);
         let skip = usize::from(self.arena.branch(branch).head.skip);
         if skip > 0 {
-            let path = *self.arena.path_below(branch);
+            let path = self.arena.path_below(branch);
             let put = rest.iter().filter(|change| change.leaf != Ptr::NONE);
             end = put.map(|change| common_nibbles(&change.path, &path)).fold(depth + skip, usize::min);
             if end < depth + skip {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod chain;
+mod collapse;
 mod model;
 mod rows;
 
