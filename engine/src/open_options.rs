@@ -95,6 +95,7 @@ pub struct OpenOptions {
     pub(crate) parallelism: Parallelism,
     pub(crate) log_damage: LogDamage,
     pub(crate) resident_budget: Option<u64>,
+    pub(crate) tree_memory: Option<u64>,
 }
 
 impl Default for OpenOptions {
@@ -106,6 +107,7 @@ impl Default for OpenOptions {
             parallelism: Parallelism::Off,
             log_damage: LogDamage::default(),
             resident_budget: None,
+            tree_memory: None,
         }
     }
 }
@@ -154,6 +156,19 @@ impl OpenOptions {
     /// Sets how many threads the Merkle tree uses for a block; [`Parallelism::Off`], the calling thread alone, by default.
     pub fn parallelism(mut self, parallelism: Parallelism) -> Self {
         self.parallelism = parallelism;
+        self
+    }
+
+    /// Sets the most bytes that the nodes of the Merkle tree take, in an archive with the commitment
+    /// [`Ethereum`](crate::Commitment::Ethereum): an eighth of the memory of the machine, or of the control group of the process where that
+    /// has less, by default. A tree that needs more keeps a reference in the place of some leaves, 64 at most, and a block reads the groups
+    /// of leaves that it meets from the segments, all of them together: a page or two for each. With too little for the references groups
+    /// become larger, and the references of the largest stay however little it is.
+    ///
+    /// Not in it: what takes back the blocks of the reorg window, the tables of blocks that are in no segment, and the leaves that the
+    /// newest block met. Icecore's own tree lies in memory whole.
+    pub fn tree_memory(mut self, bytes: u64) -> Self {
+        self.tree_memory = Some(bytes);
         self
     }
 

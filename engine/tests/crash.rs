@@ -31,7 +31,9 @@ fn stride(usual: u64) -> u64 {
 }
 
 fn with(durability: Durability, maintenance: Maintenance) -> OpenOptions {
-    OpenOptions::new().durability(durability).maintenance(maintenance)
+    // A tree that may have nothing reads the leaves of every block.
+    let memory = if maintenance == Maintenance::Inline { 0 } else { u64::MAX };
+    OpenOptions::new().durability(durability).maintenance(maintenance).tree_memory(memory)
 }
 
 /// Does all cases on a few threads of their own: a case that waits inside a rayon pool would be given another case to do

@@ -47,7 +47,9 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn open_options(inline: bool) -> OpenOptions {
     let maintenance = if inline { Maintenance::Inline } else { Maintenance::EmitOnly };
-    OpenOptions::new().maintenance(maintenance).durability(Durability::Block)
+    // A tree that may have nothing reads the leaves of every block.
+    let memory = if inline { 0 } else { u64::MAX };
+    OpenOptions::new().maintenance(maintenance).durability(Durability::Block).tree_memory(memory)
 }
 
 /// The archive under test and the map it must agree with.

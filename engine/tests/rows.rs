@@ -74,7 +74,11 @@ fn commit(archive: &Archive, height: u64) -> Root {
 }
 
 fn build(path: &Path, keeps_rows: bool) -> Vec<Root> {
-    let archive = Archive::create(path, options(keeps_rows)).unwrap();
+    build_with(path, keeps_rows, OpenOptions::new())
+}
+
+fn build_with(path: &Path, keeps_rows: bool, open: OpenOptions) -> Vec<Root> {
+    let archive = Archive::open_or_create(path, options(keeps_rows), open).unwrap();
     let roots = (1..=LAST).map(|height| commit(&archive, height)).collect();
     archive.close().unwrap();
     roots
@@ -143,6 +147,50 @@ fn proofs_from_rows_are_those_of_the_whole_trie() {
     }
     archive.close().unwrap();
     assert!(verify(&with, VerifyMode::Full, &()).unwrap().problems.is_empty());
+}
+
+/// The names of the files of segments, which say what is in them.
+fn segments(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "kv"));
+    let mut files: Vec<_> = files
+        .map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), std::fs::read(path).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_tree_in_little_memory_writes_what_a_whole_one_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |memory: u64| OpenOptions::new().maintenance(Maintenance::Inline).tree_memory(memory);
+    let whole = dir.path().join("whole.ice");
+    let roots = build_with(&whole, true, open(u64::MAX));
+    for memory in [0, 100_000, 400_000] {
+        let path = dir.path().join(format!("{memory}.ice"));
+        assert_eq!(build_with(&path, true, open(memory)), roots);
+        assert_eq!(segments(&path), segments(&whole), "{memory} bytes");
+        let archive = Archive::open(&path, open(memory)).unwrap();
+        for to in [17, 15, 11, 5, 18, 2] {
+            archive.unwind(to, &()).unwrap();
+            for height in to + 1..=LAST {
+                assert_eq!(
+                    commit(&archive, height),
+                    roots[height as usize - 1],
+                    "{memory}: {height} after {to}"
+                );
+                // Within the reorg window, so that the tree takes them back itself.
+                if height > to + 2 && height % 3 == 0 {
+                    archive.unwind(height - 2, &()).unwrap();
+                    for height in height - 1..=height {
+                        assert_eq!(commit(&archive, height), roots[height as usize - 1]);
+                    }
+                }
+            }
+        }
+        archive.close().unwrap();
+        assert!(verify(&path, VerifyMode::Full, &()).unwrap().problems.is_empty());
+    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ use crate::maintain::unwind::cut;
 use crate::memtable::node_key::{NodeKey, NodeVersion};
 use crate::memtable::node_table::bytes_of;
 use crate::merkle::ethereum_tree::EthereumTree;
-use crate::merkle::live_tree::LiveTree;
+use crate::merkle::live_tree::{LiveTree, Parent};
 use crate::progress::ProgressListener;
 use crate::read::changes::{Changes, StateChange};
 use crate::read::pinned::Pinned;
@@ -223,8 +223,8 @@ impl<'w> RowsBuild<'w> {
         let (version, config) = (writer.read_state(), &writer.shared.directory.config);
         let Start { base, goes_on, step } = start;
         let (tree, nodes) = match base.filter(|_| goes_on) {
-            Some(base) => (EthereumTree::with_rows(&version, config, base, listener)?, Vec::new()),
-            None => EthereumTree::with_new_rows(&version, base, listener)?,
+            Some(base) => (EthereumTree::with_rows(&version, config, base, u64::MAX, listener)?, Vec::new()),
+            None => EthereumTree::with_new_rows(&version, config, base, listener)?,
         };
         let bytes = bytes_of(&nodes);
         let report = RowsReport::default();
@@ -293,7 +293,7 @@ impl<'w> RowsBuild<'w> {
             if self.bytes >= self.piece_bytes && self.last.is_some_and(|last| step_len.step_of(last) < step) {
                 self.end_piece(step)?;
             }
-            self.apply(height, &row, &mut changes)?;
+            self.apply(version, height, &row, &mut changes)?;
             if self.report.updates - looked >= LOOK_EVERY {
                 self.listener.advance(self.report.updates - looked);
                 looked = self.report.updates;
@@ -312,6 +312,7 @@ impl<'w> RowsBuild<'w> {
     /// Applies the next block.
     fn apply(
         &mut self,
+        version: &ReadState,
         height: BlockNumber,
         row: &RootRow,
         changes: &mut std::iter::Peekable<Changes>,
@@ -333,7 +334,8 @@ impl<'w> RowsBuild<'w> {
             value: change.after.as_deref(),
         });
         let refs: Vec<ChangeRef<'_>> = refs.collect();
-        let applied = self.tree.apply(&self.writer.shared.directory.config, self.last, height, &refs)?;
+        let parent = Parent { version, block: self.last, with_nodes: None };
+        let applied = self.tree.apply(&self.writer.shared.directory.config, parent, height, &refs)?;
         if applied.root != row.root {
             let (expected, found) = (row.root.to_string(), applied.root.to_string());
             return Err(Error::RootMismatch { block: height, expected, found });

@@ -17,8 +17,10 @@ use crate::commitment::{ACCOUNT_LEN, Commitment};
 use crate::domain::{ACCOUNT, DomainId, STORAGE};
 use crate::error::Error;
 use crate::memtable::node_key::{NodeKey, NodeValue, NodeVersion};
-use crate::merkle::live_tree::{self, Applied, LiveTree, UndoWindow};
+use crate::merkle::collapsed;
+use crate::merkle::live_tree::{self, Applied, LiveTree, Parent, UndoWindow};
 use crate::merkle::row_depths::{DepthChange, RowDepth, RowDepths};
+use crate::merkle::state_leaves::{StateLeaves, decode_account};
 use crate::merkle::trie_rows::{StorageNode, accounts_depth};
 use crate::options::Config;
 use crate::progress::ProgressListener;
@@ -30,6 +32,9 @@ use crate::wal::ChangeRef;
 
 /// The first bytes of an account's path, which a stored slot begins with.
 type AccountPrefix = [u8; ACCOUNT_LEN];
+
+/// When the tree has no room left, one part in so many of its memory is freed.
+const COLLAPSED_SHARE: u64 = 8;
 
 /// Leaves between two words to the listener.
 const PROGRESS_EVERY: u64 = 1 << 12;
@@ -43,10 +48,15 @@ pub(crate) struct EthereumTree {
     /// The changes of the newest block: its memory is used for the next.
     batch: StateBatch,
     window: UndoWindow<BlockUndo>,
+    /// The domain of nodes.
+    nodes: DomainId,
+    /// What the nodes of the trie may take, in bytes.
+    memory: u64,
 }
 
 /// What takes a block back.
 struct BlockUndo {
+    height: BlockNumber,
     trie: Undo,
     depths: Vec<DepthChange>,
 }
@@ -56,26 +66,31 @@ impl EthereumTree {
     pub(crate) fn build(
         version: &ReadState,
         config: &Config,
+        memory: u64,
         listener: &dyn ProgressListener,
     ) -> Result<Self, Error> {
         let base = version.emitted_head;
         let mut live = match base {
-            Some(base) if version.keeps_rows => Self::with_rows(version, config, base, listener)?,
-            Some(base) => Self::without_rows(load_checked(version, base, listener)?.trie, Some(base)),
-            None => Self { keeps_rows: version.keeps_rows, ..Self::empty() },
+            Some(base) if version.keeps_rows => Self::with_rows(version, config, base, memory, listener)?,
+            Some(base) => Self {
+                memory,
+                ..Self::without_rows(config, load_checked(version, base, memory, listener)?.trie, Some(base))
+            },
+            None => Self { keeps_rows: version.keeps_rows, memory, ..Self::empty(config) },
         };
         live_tree::replay(&mut live, version, config, base, listener)?;
         Ok(live)
     }
 
     /// That of the state at `base`, without rows.
-    pub(crate) fn without_rows(trie: StateTrie, base: Option<BlockNumber>) -> Self {
+    fn without_rows(config: &Config, trie: StateTrie, base: Option<BlockNumber>) -> Self {
         let (depths, batch, window) = (RowDepths::default(), StateBatch::new(), UndoWindow::new(base));
-        Self { trie, depths, keeps_rows: false, batch, window }
+        let nodes = config.nodes().expect("an archive for Ethereum has nodes");
+        Self { trie, depths, keeps_rows: false, batch, window, nodes, memory: u64::MAX }
     }
 
-    fn empty() -> Self {
-        Self::without_rows(StateTrie::new(HashBackend::default()), None)
+    fn empty(config: &Config) -> Self {
+        Self::without_rows(config, StateTrie::new(HashBackend::default()), None)
     }
 
     /// That of the state at `base`, a block that has rows, which it goes on with.
@@ -83,23 +98,27 @@ impl EthereumTree {
         version: &ReadState,
         config: &Config,
         base: BlockNumber,
+        memory: u64,
         listener: &dyn ProgressListener,
     ) -> Result<Self, Error> {
-        let LoadedTrie { trie, large } = load_checked(version, base, listener)?;
+        let LoadedTrie { trie, large } = load_checked(version, base, memory, listener)?;
         let depths = load_depths(version, config, base, &large)?;
-        Ok(Self { depths, keeps_rows: true, ..Self::without_rows(trie, Some(base)) })
+        Ok(Self { depths, keeps_rows: true, memory, ..Self::without_rows(config, trie, Some(base)) })
     }
 
     /// That of the state at `base`, a block before which none has rows, or before the first block; and what it writes among the nodes
     /// for that block to have rows, ascending.
     pub(crate) fn with_new_rows(
         version: &ReadState,
+        config: &Config,
         base: Option<BlockNumber>,
         listener: &dyn ProgressListener,
     ) -> Result<(Self, Vec<NodeVersion>), Error> {
-        let Some(base) = base else { return Ok((Self { keeps_rows: true, ..Self::empty() }, Vec::new())) };
-        let LoadedTrie { trie, large } = load_checked(version, base, listener)?;
-        let mut tree = Self { keeps_rows: true, ..Self::without_rows(trie, Some(base)) };
+        let Some(base) = base else {
+            return Ok((Self { keeps_rows: true, ..Self::empty(config) }, Vec::new()));
+        };
+        let LoadedTrie { trie, large } = load_checked(version, base, u64::MAX, listener)?;
+        let mut tree = Self { keeps_rows: true, ..Self::without_rows(config, trie, Some(base)) };
         let storages = large.into_iter().map(TrieId::Storage);
         let tries: Vec<TrieId> = std::iter::once(TrieId::Accounts).chain(storages).collect();
         for trie in &tries {
@@ -211,28 +230,46 @@ impl LiveTree for EthereumTree {
     fn apply(
         &mut self,
         config: &Config,
-        _: Option<BlockNumber>,
+        parent: Parent<'_>,
         height: BlockNumber,
         changes: &[ChangeRef<'_>],
     ) -> Result<Applied, Error> {
+        let leaves = self.leaves(parent.version, parent.with_nodes);
+        if parent.block == parent.with_nodes {
+            self.collapse();
+        }
+        if let Some(leaves) = leaves.filter(|_| self.trie.has_collapsed()) {
+            collapsed::expand_for_block(&mut self.trie, leaves, changes)?;
+        }
         let no_state = |reason| Error::NoState { block: height, commitment: Commitment::Ethereum, reason };
         self.gather(changes).map_err(no_state)?;
         let applied = self.trie.apply(&self.batch).map_err(|error: TrieError| no_state(error.to_string()))?;
         let storages = storages(changes, &applied.storage_roots);
         let depths = if self.keeps_rows { self.follow_depths(&storages) } else { Vec::new() };
+        if let Err(error) = leaves.map_or(Ok(()), |leaves| self.expand_rows(leaves, &depths)) {
+            self.take_back(applied.undo, &depths);
+            return Err(error);
+        }
         let mut nodes = self.top_nodes(height, &storages);
         self.push_rows(height, &applied.undo, &depths, &mut nodes);
         nodes.sort_unstable_by_key(|node| node.key);
-        self.window.push(height, BlockUndo { trie: applied.undo, depths });
+        self.window.push(height, BlockUndo { height, trie: applied.undo, depths });
         self.window.trim(config.reorg_window).for_each(drop);
         Ok(Applied { root: applied.root, nodes })
     }
 
-    fn rewind(&mut self, to: BlockNumber) -> bool {
-        let Some(blocks) = self.window.rewind(to) else { return false };
-        for BlockUndo { trie, depths } in blocks {
-            self.trie.undo(trie);
-            depths.iter().rev().for_each(|(trie, before)| self.depths.set(trie, *before));
+    fn rewind(&mut self, version: &ReadState, to: BlockNumber) -> bool {
+        let Some(blocks) = self.window.rewind(to).map(Iterator::collect::<Vec<_>>) else { return false };
+        for BlockUndo { height, trie, depths } in blocks {
+            // A block that was refused is in no state, and left its groups as they were.
+            let at = version.head.map(|head| head.min(height));
+            let leaves = at.map(|at| StateLeaves { version, nodes: self.nodes, at });
+            let expanded = leaves.map(|leaves| collapsed::expand_for_undo(&mut self.trie, leaves, &trie));
+            // What is wrong with the leaves is found again when the tree is built again.
+            if expanded.is_some_and(|expanded| expanded.is_err()) {
+                return false;
+            }
+            self.take_back(trie, &depths);
         }
         true
     }
@@ -253,6 +290,33 @@ fn storages(changes: &[ChangeRef<'_>], roots: &[(KeyPath, [u8; 32])]) -> Storage
 }
 
 impl EthereumTree {
+    /// Where the leaves of groups are read.
+    fn leaves<'v>(&self, version: &'v ReadState, at: Option<BlockNumber>) -> Option<StateLeaves<'v>> {
+        at.map(|at| StateLeaves { version, nodes: self.nodes, at })
+    }
+
+    /// Makes room in the memory of the tree where there is none.
+    fn collapse(&mut self) {
+        if self.trie.node_bytes() > self.memory {
+            self.trie.collapse(self.memory - self.memory / COLLAPSED_SHARE);
+        }
+    }
+
+    /// Expands what is above the rows that tries have got. Where paths are hashes nothing is: groups are far smaller.
+    fn expand_rows(&mut self, leaves: StateLeaves<'_>, depths: &[DepthChange]) -> Result<(), Error> {
+        for (trie, _) in depths {
+            let deepest = self.depths.of(trie).rows().last().unwrap_or(0);
+            collapsed::expand_above(&mut self.trie, leaves, trie, deepest)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the newest block out of the trie.
+    fn take_back(&mut self, trie: Undo, depths: &[DepthChange]) {
+        self.trie.undo(trie);
+        depths.iter().rev().for_each(|(trie, before)| self.depths.set(trie, *before));
+    }
+
     /// Gives the tries that a block changed the rows that their present sizes ask for.
     fn follow_depths(&mut self, storages: &Storages) -> Vec<DepthChange> {
         let storages = storages.iter().map(|(account, _)| TrieId::Storage(*account));
@@ -381,25 +445,27 @@ pub(crate) struct LoadedTrie {
 pub(crate) fn load_checked(
     version: &ReadState,
     at: BlockNumber,
+    memory: u64,
     listener: &dyn ProgressListener,
 ) -> Result<LoadedTrie, Error> {
-    let loaded = load_trie(version, at, listener)?;
+    let loaded = load_trie(version, at, memory, listener)?;
     version.check_root(at, loaded.trie.root())?;
     Ok(loaded)
 }
 
-/// The trie of the state at `at`, its root not compared yet.
+/// The trie of the state at `at`, its root not compared yet. Leaves collapse where its nodes would take more than `memory`.
 ///
 /// # Cost
 /// Reads the newest version of every account and slot.
 pub(crate) fn load_trie(
     version: &ReadState,
     at: BlockNumber,
+    memory: u64,
     listener: &dyn ProgressListener,
 ) -> Result<LoadedTrie, Error> {
     listener.begin(&format!("build the trie of block {at}"), None);
     let damaged = |domain| Error::RecordDamaged { domain, block: at };
-    let mut loader = StateLoader::new(HashBackend::default());
+    let mut loader = StateLoader::within(HashBackend::default(), memory);
     let mut slots = MergeScan::new(version, DomainId::STORAGE, &Scan::all(), at)?;
     let mut slot = slots.next().transpose()?;
     let mut large = Vec::new();
@@ -437,9 +503,4 @@ pub(crate) fn load_trie(
     let trie = loader.finish().map_err(|_| damaged(STORAGE))?;
     listener.end();
     Ok(LoadedTrie { trie, large })
-}
-
-/// Reads a record of an account, of the state at `at`.
-pub(crate) fn decode_account(record: &[u8], at: u64) -> Result<Account, Error> {
-    Account::decode(record).map_err(|_| Error::RecordDamaged { domain: ACCOUNT, block: at })
 }

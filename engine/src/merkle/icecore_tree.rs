@@ -13,7 +13,7 @@ use crate::domain::DomainId;
 use crate::error::Error;
 use crate::memtable::node_key::{NodeKey, NodeValue, NodeVersion, ROW_SPACING, encode_preimage};
 use crate::merkle::build::{Built, build_tree};
-use crate::merkle::live_tree::{self, Applied, LiveTree, UndoWindow};
+use crate::merkle::live_tree::{self, Applied, LiveTree, Parent, UndoWindow};
 use crate::options::Config;
 use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
@@ -125,7 +125,7 @@ impl LiveTree for IcecoreTree {
     fn apply(
         &mut self,
         config: &Config,
-        previous: Option<BlockNumber>,
+        parent: Parent<'_>,
         height: BlockNumber,
         changes: &[ChangeRef<'_>],
     ) -> Result<Applied, Error> {
@@ -137,7 +137,7 @@ impl LiveTree for IcecoreTree {
             return Ok(Applied { root, nodes: Vec::new() });
         };
         let leaves = self.leaves(changes, &undo);
-        let is_snapshot = snapshots.is_due(height, previous);
+        let is_snapshot = snapshots.is_due(height, parent.block);
         self.window.push(height, BlockUndo { undo, is_snapshot });
         let mut nodes = Vec::new();
         let mut add = |key, value| nodes.push(NodeVersion { key, block: height, value });
@@ -149,7 +149,7 @@ impl LiveTree for IcecoreTree {
         Ok(Applied { root, nodes })
     }
 
-    fn rewind(&mut self, to: BlockNumber) -> bool {
+    fn rewind(&mut self, _: &ReadState, to: BlockNumber) -> bool {
         let Some(blocks) = self.window.rewind(to) else { return false };
         self.tree.undo_all(blocks.map(|block| block.undo));
         true

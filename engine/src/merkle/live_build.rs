@@ -1,17 +1,22 @@
 //! The tree that a writer begins with: that of the commitment of its archive.
 
-use icecore_hot::{Parallelism, Root};
+use icecore_hot::Root;
 use icecore_segments::step::BlockNumber;
 
 use crate::commitment::Commitment;
 use crate::error::Error;
 use crate::merkle::ethereum_tree::EthereumTree;
 use crate::merkle::icecore_tree::IcecoreTree;
-use crate::merkle::live_tree::{Applied, LiveTree};
+use crate::merkle::live_tree::{Applied, LiveTree, Parent};
+use crate::open_options::OpenOptions;
 use crate::options::Config;
 use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
+use crate::storage::physical_memory;
 use crate::wal::ChangeRef;
+
+/// The share of the memory of the machine that the nodes of the tree may take where nobody says how much.
+const MEMORY_SHARE: u64 = 8;
 
 /// Builds the tree of the state at the head.
 ///
@@ -24,13 +29,15 @@ use crate::wal::ChangeRef;
 pub(crate) fn build(
     version: &ReadState,
     config: &Config,
-    parallelism: Parallelism,
+    options: &OpenOptions,
     listener: &dyn ProgressListener,
 ) -> Result<Box<dyn LiveTree>, Error> {
+    let memory = || physical_memory().map_or(u64::MAX, |memory| memory / MEMORY_SHARE);
+    let memory = options.tree_memory.unwrap_or_else(memory);
     Ok(match config.commitment {
         Commitment::None => Box::new(NoTree),
-        Commitment::Icecore => Box::new(IcecoreTree::build(version, config, parallelism, listener)?),
-        Commitment::Ethereum => Box::new(EthereumTree::build(version, config, listener)?),
+        Commitment::Icecore => Box::new(IcecoreTree::build(version, config, options.parallelism, listener)?),
+        Commitment::Ethereum => Box::new(EthereumTree::build(version, config, memory, listener)?),
     })
 }
 
@@ -41,14 +48,14 @@ impl LiveTree for NoTree {
     fn apply(
         &mut self,
         _: &Config,
-        _: Option<BlockNumber>,
+        _: Parent<'_>,
         _: BlockNumber,
         _: &[ChangeRef<'_>],
     ) -> Result<Applied, Error> {
         Ok(Applied { root: Root::EMPTY, nodes: Vec::new() })
     }
 
-    fn rewind(&mut self, _: BlockNumber) -> bool {
+    fn rewind(&mut self, _: &ReadState, _: BlockNumber) -> bool {
         true
     }
 }

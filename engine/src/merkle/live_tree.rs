@@ -23,22 +23,35 @@ pub(crate) struct Applied {
     pub(crate) nodes: Vec<NodeVersion>,
 }
 
+/// The state that a block is applied to: the tree's own.
+#[derive(Clone, Copy)]
+pub(crate) struct Parent<'v> {
+    /// What has it.
+    pub(crate) version: &'v ReadState,
+    /// The block that left it.
+    pub(crate) block: Option<BlockNumber>,
+    /// The newest block, at or below it, of which `version` has the nodes.
+    pub(crate) with_nodes: Option<BlockNumber>,
+}
+
 /// The tree of the latest state, beside the writer.
 pub(crate) trait LiveTree: Send {
-    /// Applies a block that follows `previous`, its changes ordered by domain and key.
+    /// Applies a block, its changes ordered by domain and key.
     ///
     /// # Errors
-    /// The changes are none that the commitment has a state for: the tree is as it was.
+    /// The changes are none that the commitment has a state for, or what the tree keeps out of memory cannot be read: the tree is as it
+    /// was.
     fn apply(
         &mut self,
         config: &Config,
-        previous: Option<BlockNumber>,
+        parent: Parent<'_>,
         height: BlockNumber,
         changes: &[ChangeRef<'_>],
     ) -> Result<Applied, Error>;
 
-    /// Takes the blocks above `to`, the height of a block, back; `false` when it no longer knows how.
-    fn rewind(&mut self, to: BlockNumber) -> bool;
+    /// Takes the blocks above `to`, the height of a block, back; `version` still has them. `false` when it no longer knows how: it may
+    /// be in between then.
+    fn rewind(&mut self, version: &ReadState, to: BlockNumber) -> bool;
 }
 
 /// Applies the blocks in memory, all above `base`, to the tree, that of `base`, and gives the tables their nodes.
@@ -54,7 +67,8 @@ pub(crate) fn replay(
     listener.begin("apply the blocks in memory", None);
     for table in &version.tables {
         table.for_each_block(config, |height, recorded, changes| {
-            let Applied { root, nodes } = tree.apply(config, previous, height, changes)?;
+            let Applied { root, nodes } =
+                tree.apply(config, Parent { version, block: previous, with_nodes: base }, height, changes)?;
             made.push((table, nodes));
             previous = Some(height);
             listener.advance(1);

@@ -5,8 +5,10 @@
 
 pub(crate) mod account_proof;
 pub(crate) mod build;
+pub(crate) mod collapsed;
 pub(crate) mod ethereum_tree;
 pub(crate) mod icecore_tree;
+pub(crate) mod leaf_range;
 pub(crate) mod leaves;
 pub(crate) mod live_build;
 pub(crate) mod live_tree;
@@ -17,6 +19,7 @@ pub(crate) mod prove_account;
 pub(crate) mod row_depths;
 pub(crate) mod rows;
 pub(crate) mod span;
+pub(crate) mod state_leaves;
 pub(crate) mod state_paths;
 pub(crate) mod state_root;
 pub(crate) mod trie_rows;

@@ -9,19 +9,15 @@ use icecore_hot::Root;
 use icecore_hot::ethereum::{Account, EMPTY_ROOT, KeyPath, PartialTrieBuilder, PartialTrieError, keccak256};
 use icecore_segments::step::BlockNumber;
 
-use crate::commitment::ACCOUNT_LEN;
-use crate::domain::{DomainId, STORAGE};
+use crate::domain::DomainId;
 use crate::error::Error;
-use crate::memtable::node_key::NodeKey;
 use crate::merkle::account_proof::{AccountProof, Address, SlotProof, Word};
-use crate::merkle::ethereum_tree::{decode_account, load_trie};
-use crate::merkle::prefetch;
+use crate::merkle::ethereum_tree::load_trie;
 use crate::merkle::row_depths::RowDepth;
-use crate::merkle::trie_rows::{KeptTrie, LeafRange, StorageNode, accounts_depth, damaged};
+use crate::merkle::state_leaves::StateLeaves;
+use crate::merkle::trie_rows::{KeptTrie, StorageNode, accounts_depth, damaged};
 use crate::options::Config;
 use crate::read::read_state::ReadState;
-use crate::read::scan::MergeScan;
-use crate::read::scan_range::Scan;
 use crate::stats::Tally;
 
 /// Proves accounts and slots of each in the state at `at`, in the order asked.
@@ -44,7 +40,7 @@ pub(crate) fn prove_accounts(
     {
         return StateRows { version, nodes, tally, at }.prove(depth, asked);
     }
-    let trie = load_trie(version, at, &())?.trie;
+    let trie = load_trie(version, at, u64::MAX, &())?.trie;
     version.check_root(at, trie.root())?;
     let proofs = asked.iter().map(|(address, slots)| {
         let path = keccak256(address);
@@ -73,7 +69,12 @@ impl StateRows<'_> {
         let paths = paths(asked.iter().map(|(address, _)| &address[..]));
         let trie = KeptTrie { version, nodes, at, account: None, depth };
         let opened = trie.open(&paths, tally)?;
-        let accounts = self.accounts(&opened.ranges)?;
+        let leaves = StateLeaves { version, nodes, at };
+        leaves.request_accounts(&opened.ranges)?;
+        let mut accounts = Vec::new();
+        for range in &opened.ranges {
+            accounts.extend(leaves.accounts(range)?);
+        }
         let trie = opened.complete(&accounts, PartialTrieBuilder::push_account).ok_or_else(|| damaged(at))?;
         version.check_root(at, trie.root())?;
         let prove = |(address, slots): &(Address, &[Word])| {
@@ -102,7 +103,12 @@ impl StateRows<'_> {
         let prefix = *account.first_chunk().expect("a path is longer");
         let trie = KeptTrie { version, nodes, at, account: Some(prefix), depth: top.depth };
         let opened = trie.open(&paths(slots.iter().map(|slot| &slot[..])), tally)?;
-        let values = self.slots(&prefix, &opened.ranges)?;
+        let leaves = StateLeaves { version, nodes, at };
+        leaves.request_slots(&opened.ranges.iter().map(|range| (prefix, *range)).collect::<Vec<_>>())?;
+        let mut values = Vec::new();
+        for range in &opened.ranges {
+            values.extend(leaves.slots(&prefix, range)?);
+        }
         let trie = opened.complete(&values, PartialTrieBuilder::push_slot).ok_or_else(|| damaged(at))?;
         if trie.root() != Root(root) {
             return Err(damaged(at));
@@ -116,62 +122,6 @@ impl StateRows<'_> {
         };
         slots.iter().map(prove).collect()
     }
-
-    /// The accounts of ranges, ascending, with their storage roots.
-    fn accounts(&self, ranges: &[LeafRange]) -> Result<Vec<(KeyPath, Account)>, Error> {
-        let &Self { version, nodes, at, .. } = self;
-        let top = |path: &KeyPath| NodeKey::trie_row(path.first_chunk(), 0, path);
-        let records: Vec<Scan> =
-            ranges.iter().map(|range| Scan::all().from(&range.first).to_included(&range.last)).collect();
-        let tops = ranges.iter().map(|range| {
-            Scan::all().from(top(&range.first).as_bytes()).to_included(top(&range.last).as_bytes())
-        });
-        let tops: Vec<Scan> = tops.collect();
-        prefetch::request(version, DomainId::ACCOUNT, &records, at)?;
-        prefetch::request(version, nodes, &tops, at)?;
-        let mut accounts = Vec::new();
-        for (records, tops) in records.iter().zip(&tops) {
-            let mut tops = MergeScan::new(version, nodes, tops, at)?;
-            let mut top = tops.next().transpose()?;
-            for record in MergeScan::new(version, DomainId::ACCOUNT, records, at)? {
-                let (key, record) = record?;
-                let path: KeyPath = key.try_into().expect("the domain fixes the length of keys");
-                let mut account = decode_account(&record, at)?;
-                while let Some((key, node)) = top.take_if(|(key, _)| key[1..] <= path[..ACCOUNT_LEN]) {
-                    if key[1..] == path[..ACCOUNT_LEN] {
-                        account.storage_root = StorageNode::decode(&node).ok_or_else(|| damaged(at))?.root;
-                    }
-                    top = tops.next().transpose()?;
-                }
-                accounts.push((path, account));
-            }
-        }
-        Ok(accounts)
-    }
-
-    /// The slots of an account in ranges, ascending.
-    fn slots(
-        &self,
-        account: &[u8; ACCOUNT_LEN],
-        ranges: &[LeafRange],
-    ) -> Result<Vec<(KeyPath, Word)>, Error> {
-        let &Self { version, at, .. } = self;
-        let key = |path: &KeyPath| [&account[..], path].concat();
-        let scans: Vec<Scan> = ranges
-            .iter()
-            .map(|range| Scan::all().from(&key(&range.first)).to_included(&key(&range.last)))
-            .collect();
-        prefetch::request(version, DomainId::STORAGE, &scans, at)?;
-        let mut slots = Vec::new();
-        for scan in &scans {
-            for slot in MergeScan::new(version, DomainId::STORAGE, scan, at)? {
-                let (key, value) = slot?;
-                let path = *key.last_chunk().expect("the domain fixes the length of keys");
-                slots.push((path, slot_value(&value, at)?));
-            }
-        }
-        Ok(slots)
-    }
 }
 
 /// The paths of plain keys, ascending, each once.
@@ -180,13 +130,4 @@ fn paths<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Vec<KeyPath> {
     paths.sort_unstable();
     paths.dedup();
     paths
-}
-
-/// The number that a slot's record is.
-fn slot_value(record: &[u8], at: BlockNumber) -> Result<Word, Error> {
-    let mut value = [0; 32];
-    let start = value.len().checked_sub(record.len());
-    let start = start.ok_or(Error::RecordDamaged { domain: STORAGE, block: at })?;
-    value[start..].copy_from_slice(record);
-    Ok(value)
 }

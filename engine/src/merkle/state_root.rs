@@ -11,6 +11,9 @@ use crate::options::Config;
 use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
 
+/// What the trie of Ethereum takes while its root is computed: what is complete collapses.
+const MEMORY: u64 = 1 << 26;
+
 /// The root of the state at `at`; `None` in an archive without a commitment.
 ///
 /// # Cost
@@ -26,6 +29,6 @@ pub(crate) fn state_root(
         Commitment::Icecore => {
             Some(build_tree(version, config, at, None, Options::default(), listener)?.tree.root())
         }
-        Commitment::Ethereum => Some(load_trie(version, at, listener)?.trie.root()),
+        Commitment::Ethereum => Some(load_trie(version, at, MEMORY, listener)?.trie.root()),
     })
 }

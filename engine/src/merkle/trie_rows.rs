@@ -13,6 +13,7 @@ use crate::commitment::ACCOUNT_LEN;
 use crate::domain::{DomainId, NODES_NAME};
 use crate::error::Error;
 use crate::memtable::node_key::{NodeKey, NodeValue};
+use crate::merkle::leaf_range::LeafRange;
 use crate::merkle::row_depths::RowDepth;
 use crate::read::read_state::ReadState;
 use crate::stats::Tally;
@@ -82,32 +83,6 @@ pub(crate) fn accounts_depth(
 /// What was kept among the nodes does not fit.
 pub(crate) fn damaged(at: BlockNumber) -> Error {
     Error::RecordDamaged { domain: NODES_NAME, block: at }
-}
-
-/// All whole paths from one to another, both inside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LeafRange {
-    pub(crate) first: KeyPath,
-    pub(crate) last: KeyPath,
-}
-
-impl LeafRange {
-    fn below(position: &Nibbles) -> Self {
-        let (first, last) = position.paths();
-        Self { first, last }
-    }
-
-    /// Whether nothing is between this one and a later one.
-    fn touches(&self, later: &Self) -> bool {
-        let mut next = self.last;
-        for byte in next.iter_mut().rev() {
-            *byte = byte.wrapping_add(1);
-            if *byte != 0 {
-                return next == later.first;
-            }
-        }
-        false
-    }
 }
 
 /// One trie of the state at a block.
@@ -212,12 +187,5 @@ mod tests {
             assert_eq!(StorageNode::decode(&[&bytes[..], &[0, 0]].concat()), None);
         }
         assert_eq!(StorageNode::decode(&[&[7; 32][..], &[0]].concat()), None);
-    }
-
-    #[test]
-    fn ranges_touch_where_nothing_is_between() {
-        let below = |nibbles: &[u8]| LeafRange::below(&Nibbles::from_nibbles(nibbles).unwrap());
-        assert!(below(&[1]).touches(&below(&[2])) && below(&[1, 15]).touches(&below(&[2, 0])));
-        assert!(!below(&[1]).touches(&below(&[3])) && !below(&[15]).touches(&below(&[0])));
     }
 }

@@ -6,7 +6,7 @@ use icecore_hot::Root;
 use icecore_segments::step::BlockNumber;
 
 use crate::error::Error;
-use crate::merkle::live_tree::Applied;
+use crate::merkle::live_tree::{Applied, Parent};
 use crate::wal::{BODY_LEN_MAX, ChangeRef, RecordRef};
 use crate::write::writer::Writer;
 
@@ -41,7 +41,8 @@ impl Writer {
         let config = &self.shared.directory.config;
         guard.tree()?;
         guard.ready_log(config.step_len.step_of(height))?;
-        let Applied { root, nodes } = guard.tree()?.apply(config, version.head, height, changes)?;
+        let parent = Parent { version: &version, block: version.head, with_nodes: version.head };
+        let Applied { root, nodes } = guard.tree()?.apply(config, parent, height, changes)?;
         if let Some(expected) = expected.filter(|expected| *expected != root) {
             match version.head {
                 Some(head) => drop(guard.rewind_tree(head)),

@@ -313,7 +313,7 @@ impl WriterGuard<'_> {
             let (config, options) = (&self.writer.shared.directory.config, &self.writer.options);
             let listener = Arc::clone(&self.state.listener);
             let state = self.writer.read_state();
-            self.state.tree = Some(live_build::build(&state, config, options.parallelism, &*listener)?);
+            self.state.tree = Some(live_build::build(&state, config, options, &*listener)?);
         }
         Ok(&mut **self.state.tree.as_mut().expect("the tree was just built"))
     }
@@ -321,7 +321,8 @@ impl WriterGuard<'_> {
     /// Takes the blocks above `to` out of the tree. `false` when it does not know how, or there is none: then it is built
     /// again when it is needed.
     pub(crate) fn rewind_tree(&mut self, to: BlockNumber) -> bool {
-        let rewound = self.state.tree.take_if(|tree| !tree.rewind(to)).is_none();
+        let version = self.writer.read_state();
+        let rewound = self.state.tree.take_if(|tree| !tree.rewind(&version, to)).is_none();
         rewound && self.state.tree.is_some()
     }
 
