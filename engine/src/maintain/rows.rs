@@ -394,10 +394,12 @@ impl<'w> RowsBuild<'w> {
 mod tests {
     use std::path::Path;
 
+    use icecore_hot::Root;
+
     use super::*;
     use crate::archive::Archive;
     use crate::commitment::Commitment;
-    use crate::ethereum::BlockState;
+    use crate::ethereum::{BlockState, word};
     use crate::maintain::merge::MergeOptions;
     use crate::maintain::verify::{VerifyMode, verify_on};
     use crate::open_options::{Maintenance, OpenOptions};
@@ -416,14 +418,15 @@ mod tests {
         address
     }
 
-    fn commit(archive: &Archive, height: u64) {
+    fn commit(archive: &Archive, height: u64) -> Root {
         let mut state = BlockState::new();
         let accounts = if height == 2 { 0..MANY } else { height..height + 3 };
         accounts.for_each(|number| state.account(address(number)).nonce = Some(Some(height)));
+        state.account(address(height)).slots.insert(word(1), word(height));
         let before = archive.reader().latest().ok();
         let mut block = archive.begin(height).unwrap();
         state.write(before.as_ref(), &mut block).unwrap();
-        block.commit().unwrap();
+        block.commit().unwrap()
     }
 
     fn open() -> OpenOptions {
@@ -441,7 +444,7 @@ mod tests {
         let options = options.blocks_per_step(2).reorg_window(1);
         let archive = Archive::create_on(on(&disk), PATH, options, open()).unwrap();
         for height in 1..=LAST {
-            commit(&archive, height);
+            let _ = commit(&archive, height);
             archive.emit().unwrap();
             if height == 9 {
                 archive.merge(&MergeOptions::new(), &()).unwrap();
@@ -479,6 +482,13 @@ mod tests {
     #[test]
     fn a_build_that_is_stopped_anywhere_goes_on_where_it_was() {
         let (kept, start) = (archive(true), archive(false));
+        // The leaves of every block are read, those with slots without the roots that nodes have of storages.
+        let go_on = |disk: &SimStorage| {
+            let open = open().tree_memory(0);
+            let archive = Archive::open_on(on(&disk.kill_clone()), PATH, open).unwrap();
+            [LAST + 1, LAST + 2].map(|height| commit(&archive, height))
+        };
+        let next = go_on(&start);
         let build = |disk: &SimStorage| {
             let archive = Archive::open_on(on(disk), PATH, open()).unwrap();
             build_rows(&archive.writer, RowsRule::Missing, 1, &()).map(|report| (archive, report))
@@ -500,6 +510,7 @@ mod tests {
                 let what = format!("operation {at}");
                 if at % 4 == 0 {
                     check(&Archive::open_on(on(&disk), PATH, open()).unwrap(), &what);
+                    assert_eq!(go_on(&disk), next, "{what}");
                     proved += 1;
                 }
                 let (archive, report) = build(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
