@@ -329,13 +329,14 @@ fn what_grows_is_measured_on_a_stream_and_drawn() {
 }
 
 #[test]
-fn trial_runs_of_the_commitment_and_of_proofs_have_their_figures() {
-    for command in ["commitment", "proofs"] {
+fn trial_runs_of_the_commitment_of_proofs_and_of_trees_have_their_figures() {
+    for (command, count) in [("commitment", 19), ("proofs", 15), ("tree", 5)] {
         let output = run(env!("CARGO_BIN_EXE_icecore-figures"), &[command, "--small", "--json"]);
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         let lanes = if report["conditions"]["hash_backend"] == "Portable" { 1 } else { 2 };
         let (figures, trial) = (report["figures"].as_array().unwrap(), &report["conditions"]["trial"]);
-        assert_eq!((figures.len(), trial), (if command == "proofs" { 13 } else { 19 * lanes }, &true.into()));
+        let expected = if command == "commitment" { count * lanes } else { count };
+        assert_eq!((figures.len(), trial), (expected, &true.into()), "{command}");
         for figure in figures {
             assert!(figure["measured"].is_number() && figure["goal"].is_null() == figure["met"].is_null());
         }

@@ -22,6 +22,7 @@ use crate::ingest::{self, Order};
 use crate::instructions;
 use crate::many::{self, Task};
 use crate::proofs;
+use crate::tree;
 
 #[derive(Args)]
 pub(crate) struct ChildArgs {
@@ -47,6 +48,8 @@ pub(crate) enum Work {
     Lookups { dir: PathBuf },
     /// Proves random accounts at past blocks.
     Proofs { dir: PathBuf, accounts: u64, blocks: u64, proofs: u64 },
+    /// Updates random accounts of a tree that has so many bytes of memory.
+    Tree { dir: PathBuf, accounts: u64, memory: u64, batch: u64 },
     /// Commits blocks that were made before.
     Ingest { dir: PathBuf, order: Order, blocks: u64, changes: u64 },
     /// Commits blocks as it is told on standard input.
@@ -89,6 +92,9 @@ pub(crate) fn command(work: &Work) -> Result<Command, Box<dyn Error>> {
         Work::Proofs { dir, accounts, blocks, proofs } => {
             command.arg("proofs").arg(dir).args([accounts, blocks, proofs].map(u64::to_string))
         }
+        Work::Tree { dir, accounts, memory, batch } => {
+            command.arg("tree").arg(dir).args([accounts, memory, batch].map(u64::to_string))
+        }
         Work::Ingest { dir, order, blocks, changes } => {
             let numbers = [blocks.to_string(), changes.to_string()];
             command.arg("ingest").arg(dir).arg(value_name(order)).args(numbers)
@@ -122,6 +128,9 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Box<dyn Error>> {
         Work::Lookups { dir } => return instructions::look_up(dir),
         Work::Proofs { dir, accounts, blocks, proofs } => {
             serde_json::to_string(&proofs::peak(dir, *accounts, *blocks, *proofs)?)?
+        }
+        Work::Tree { dir, accounts, memory, batch } => {
+            serde_json::to_string(&tree::update(dir, *accounts, *memory, *batch)?)?
         }
         Work::Ingest { dir, order, blocks, changes } => {
             serde_json::to_string(&ingest::commit_all(dir, *order, *blocks, *changes)?)?
@@ -182,6 +191,7 @@ fn rewrite(work: &Work) -> Result<Outcome, Box<dyn Error>> {
         | Work::Command { .. }
         | Work::Lookups { .. }
         | Work::Proofs { .. }
+        | Work::Tree { .. }
         | Work::Ingest { .. }
         | Work::Writer { .. } => {
             return Err("this rewrites nothing".into());

@@ -18,6 +18,7 @@ mod remote;
 mod report;
 mod scale;
 mod snapshots;
+mod tree;
 
 use std::process::ExitCode;
 
@@ -55,6 +56,8 @@ enum Command {
     Commitment(commitment::CommitmentArgs),
     /// The figures of proofs at past blocks of an archive for Ethereum: bytes and time of rows, times and memory of proofs.
     Proofs(proofs::ProofsArgs),
+    /// The figures of a tree of Ethereum that is larger than its memory: memory, opening, updates beside random reads of the disk.
+    Tree(tree::TreeArgs),
     /// The figures of snapshots: what they cost a writer, what they save a proof, and how fast a large archive opens.
     Snapshots(snapshots::SnapshotsArgs),
     /// The figures of an archive of many files: opening, listing, one lookup, verify; syncs of an emission; how merging keeps up.
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Command::Hot(args) => hot::run(&args),
         Command::Commitment(args) => commitment::run(&args),
         Command::Proofs(args) => proofs::run(&args),
+        Command::Tree(args) => tree::run(&args),
         Command::Snapshots(args) => snapshots::run(&args),
         Command::Many(args) => many::run(&args),
         Command::Follow(args) => follow::run(&args),

@@ -3,7 +3,7 @@
 use super::Bound::{AtLeast, AtMost, Free};
 use super::Goal;
 
-/// The figures of `commitment`, and after them those of `proofs`: 2^24 accounts, blocks of 465 updates.
+/// The figures of `commitment`, and after them those of `proofs` and `tree`; `proofs`: 2^24 accounts, blocks of 465 updates.
 pub(crate) const COMMITMENT: &[Goal] = &[
     ("keccak, AVX-512: permutations", "M/s", Free),
     ("2^20 accounts, AVX-512: load", "k/s", Free),
@@ -97,4 +97,10 @@ pub(crate) const COMMITMENT: &[Goal] = &[
     ("proof at a past block, cold: major faults", "", Free),
     ("retrofit", "k updates/s", AtLeast(100.0)),
     ("retrofit: processor time an update", "us", Free),
+    // Of `tree`: 2^28 accounts, blocks of 2^17 updates.
+    ("tree in 2 GiB: memory of the process", "MiB", AtMost(2560.0)),
+    ("tree in 2 GiB: opening", "s", AtMost(20.0)),
+    ("tree in 2 GiB: updates", "k/s", Free),
+    ("random reads of the disk", "k/s", Free),
+    ("updates / random reads of the disk", "x", AtLeast(0.5)),
 ];
