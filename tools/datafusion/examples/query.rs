@@ -1,15 +1,17 @@
 //! SQL over an archive: `cargo run --example query -- chain.ice "select count(*) from state('kv', 17)"`.
 //!
-//! Without arguments it makes an archive of its own and asks what is asked of balances most.
+//! The archive is a directory, or in a bucket: `s3://BUCKET/PREFIX`, `file:///FOLDER`. `--pubkey KEY` before it believes only what that key of
+//! minisign signed. Without arguments it makes an archive of its own and asks what is asked of balances most.
 
 use std::error::Error;
 use std::path::Path;
 
 use datafusion::prelude::SessionContext;
+use icecore::remote::{Bucket, BucketOptions, RemoteOptions, default_cache};
 use icecore::{Archive, Options, Reader};
 
 /// The questions that are asked without arguments, and what they are for.
-const QUESTIONS: [(&str, &str); 4] = [
+const QUESTIONS: [(&str, &str); 5] = [
     (
         "the richest at block 3",
         "\
@@ -32,6 +34,12 @@ select count(*) as accounts from state('balance') where has_prefix(key, X'61')",
         "\
 select block, cast(value as varchar) as balance from history('balance') where key = X'616c696365' and block >= 2",
     ),
+    (
+        "what each block since 2 did to whom: block and key choose what is read",
+        "\
+select block, cast(key as varchar) as account, cast(before as varchar) as was, cast(after as varchar) as is_now
+from changes('balance') where block >= 2 and key < X'63' order by block limit 3",
+    ),
 ];
 
 #[tokio::main]
@@ -50,12 +58,34 @@ async fn main() -> Result<(), Box<dyn Error>> {
             archive.close()?;
             std::fs::remove_dir_all(&place)?;
         }
-        [place, questions @ ..] => {
-            icecore_datafusion::register(&context, Reader::open(place)?);
-            for sql in questions {
-                context.sql(sql).await?.show().await?;
-            }
+        [option, key, place, questions @ ..] if option == "--pubkey" => {
+            let options = BucketOptions::new().public_key(key.parse()?);
+            answer(&context, open(place, &options)?, questions).await?;
         }
+        [place, questions @ ..] => answer(&context, open(place, &BucketOptions::new())?, questions).await?,
+    }
+    Ok(())
+}
+
+/// The archive in a directory, or at a URL.
+fn open(place: &str, options: &BucketOptions) -> Result<Reader, icecore::Error> {
+    if place.contains("://") {
+        return Reader::open_remote(
+            &Bucket::open_with(place, options)?,
+            &RemoteOptions::new(default_cache()),
+        );
+    }
+    Reader::open(place)
+}
+
+async fn answer(
+    context: &SessionContext,
+    reader: Reader,
+    questions: &[String],
+) -> Result<(), Box<dyn Error>> {
+    icecore_datafusion::register(context, reader);
+    for sql in questions {
+        context.sql(sql).await?.show().await?;
     }
     Ok(())
 }

@@ -10,19 +10,21 @@ use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 use icecore::Reader;
 
+use crate::changes::ChangesTable;
 use crate::external;
 use crate::history::HistoryTable;
 use crate::prefix::has_prefix;
 use crate::state::StateTable;
 
-/// Makes an archive known to a session: the tables `state('DOMAIN')`, the newest state, `state('DOMAIN', BLOCK)` and `history('DOMAIN')`, and
-/// the function [`has_prefix`](crate::has_prefix()).
+/// Makes an archive known to a session: the tables `state('DOMAIN')`, the newest state, `state('DOMAIN', BLOCK)`, `history('DOMAIN')`,
+/// `changes('DOMAIN')` and `changes()`, of all domains, and the function [`has_prefix`](crate::has_prefix()).
 ///
 /// A query sees the archive as the reader sees it when it is planned: [`Reader::refresh`] on a clone catches up.
 pub fn register(context: &SessionContext, reader: Reader) {
     context.register_udf(has_prefix());
     context.register_udtf("state", Arc::new(State(reader.clone())));
-    context.register_udtf("history", Arc::new(History(reader)));
+    context.register_udtf("history", Arc::new(History(reader.clone())));
+    context.register_udtf("changes", Arc::new(Changes(reader)));
 }
 
 #[derive(Debug)]
@@ -54,6 +56,22 @@ impl TableFunctionImpl for History {
             }
             _ => plan_err!("history takes a domain: history('balance')"),
         }
+    }
+}
+
+#[derive(Debug)]
+struct Changes(Reader);
+
+impl TableFunctionImpl for Changes {
+    fn call_with_args(&self, arguments: TableFunctionArgs<'_, '_>) -> Result<Arc<dyn TableProvider>> {
+        let table = match arguments.exprs() {
+            [] => ChangesTable::new(self.0.clone()),
+            [domain] if text(domain).is_some() => {
+                ChangesTable::of_domain(self.0.clone(), text(domain).unwrap_or_default())?
+            }
+            _ => return plan_err!("changes takes a domain, or nothing for all: changes('balance')"),
+        };
+        Ok(Arc::new(table))
     }
 }
 

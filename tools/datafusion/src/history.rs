@@ -67,7 +67,7 @@ impl TableProvider for HistoryTable {
         };
         let (reader, domain, blocks) = (self.reader.clone(), self.domain.clone(), wanted.blocks);
         let begin = Arc::new(move || rows(&reader, &domain, keys.clone(), blocks));
-        TableScan { columns: COLUMNS, is_by_key: true, begin }.plan(projection, limit)
+        TableScan { columns: COLUMNS, order: Some(Column::Key), begin }.plan(projection, limit)
     }
 }
 
@@ -87,9 +87,10 @@ fn rows(
             Ok(changes) => (Some(changes), None),
             Err(error) => (None, Some(Err(error))),
         };
-        let rows = changes.into_iter().flatten().map(move |change| {
-            change.map(|change| Row { key: key.clone(), value: change.value, block: change.block })
-        });
+        let rows = changes
+            .into_iter()
+            .flatten()
+            .map(move |change| change.map(|change| Row::new(key.clone(), change.value, change.block)));
         error
             .into_iter()
             .chain(rows.take_while(move |row| row.as_ref().map_or(true, |row| from <= row.block)))

@@ -25,6 +25,13 @@ impl Filter {
     /// The filter that an expression is, where it is one.
     pub(crate) fn of(expression: &Expr) -> Option<Self> {
         match expression {
+            // What the optimiser makes of an `in` of few keys.
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
+                match (Self::of(left)?, Self::of(right)?) {
+                    (Self::Keys(some), Self::Keys(others)) => Some(Self::Keys([some, others].concat())),
+                    _ => None,
+                }
+            }
             Expr::BinaryExpr(BinaryExpr { left, op, right }) => match (&**left, &**right) {
                 (Expr::Column(column), Expr::Literal(value, _)) => Self::compared(&column.name, *op, value),
                 (Expr::Literal(value, _), Expr::Column(column)) => {
@@ -153,6 +160,12 @@ impl Wanted {
             named.retain(|key| before.contains(key));
         }
         self.keys = Some(named);
+    }
+
+    /// Whether a key is one of those that are named, where any are, and within the bounds.
+    pub(crate) fn names(&self, key: &[u8]) -> bool {
+        self.keys.as_ref().is_none_or(|keys| keys.binary_search_by(|named| named.as_slice().cmp(key)).is_ok())
+            && self.has(key)
     }
 
     /// Whether a key is within the bounds.

@@ -3,9 +3,10 @@
 //! | table | rows | what is pushed down |
 //! |---|---|---|
 //! | [`StateTable`] | the keys of a domain at a block: `key`, `value`, `block` that wrote it | bounds and prefixes of keys, the limit, the order |
+//! | [`ChangesTable`] | what blocks changed: `block`, `domain`, `key`, the value `before` and `after`, null where there is none | the range of blocks, bounds and prefixes of keys, the limit, the order of blocks |
 //! | [`HistoryTable`] | the versions of the keys that a query names: `key`, `block`, `value`, null for a deletion | keys, the range of blocks, the limit |
 //!
-//! [`register`] makes both table functions, so that a query chooses the block:
+//! [`register`] makes table functions of them, so that a query chooses domain and block:
 //!
 //! ```
 //! # use datafusion::prelude::SessionContext;
@@ -27,6 +28,8 @@
 //! assert_eq!(gone.await?.count().await?, 1);
 //! let key = context.sql("select * from history('balance') where key = X'616c696365' and block > 1").await?;
 //! assert_eq!(key.count().await?, 1);
+//! let new = context.sql("select key from changes('balance') where block = 2 and before is null").await?;
+//! assert_eq!(new.count().await?, 1);
 //! # Ok(())
 //! # }
 //! ```
@@ -36,6 +39,7 @@
 
 #![forbid(unsafe_code)]
 
+mod changes;
 mod columns;
 mod functions;
 mod history;
@@ -44,6 +48,7 @@ mod prefix;
 mod rows;
 mod state;
 
+pub use changes::ChangesTable;
 pub use functions::register;
 pub use history::HistoryTable;
 pub use prefix::has_prefix;

@@ -30,8 +30,8 @@ pub(crate) type Begin = Arc<dyn Fn() -> Result<RowSource, Error> + Send + Sync>;
 pub(crate) struct TableScan {
     /// All columns of the table.
     pub(crate) columns: &'static [Column],
-    /// Whether rows come in the order of keys.
-    pub(crate) is_by_key: bool,
+    /// The column whose ascending order the rows come in, where there is one.
+    pub(crate) order: Option<Column>,
     pub(crate) begin: Begin,
 }
 
@@ -48,9 +48,10 @@ impl TableScan {
             None => self.columns.to_vec(),
         };
         let schema = schema(&columns);
-        let key = columns.iter().position(|column| *column == Column::Key).filter(|_| self.is_by_key);
-        let order = key.map(|at| {
-            PhysicalSortExpr::new(Arc::new(ColumnExpr::new("key", at)), SortOptions::new(false, false))
+        let order = self.order.and_then(|order| {
+            let at = columns.iter().position(|column| *column == order)?;
+            let column = ColumnExpr::new(order.name(), at);
+            Some(PhysicalSortExpr::new(Arc::new(column), SortOptions::new(false, false)))
         });
         let order = order.and_then(|order| LexOrdering::new([order]));
         let stream = RowStream { schema: Arc::clone(&schema), columns, limit, begin: self.begin };

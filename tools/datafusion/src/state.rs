@@ -68,7 +68,7 @@ impl TableProvider for StateTable {
         let wanted = Wanted::new(&filters.iter().filter_map(filter).collect::<Vec<_>>());
         let (view, domain) = (self.view.clone(), self.domain.clone());
         let begin = Arc::new(move || rows(&view, &domain, &wanted));
-        TableScan { columns: COLUMNS, is_by_key: true, begin }.plan(projection, limit)
+        TableScan { columns: COLUMNS, order: Some(Column::Key), begin }.plan(projection, limit)
     }
 }
 
@@ -84,14 +84,14 @@ fn rows(view: &View, domain: &str, wanted: &Wanted) -> Result<RowSource, Error> 
             let found = view.lookup(&*domain, &key).transpose()?;
             let change = found.map(|found| found.change);
             change
-                .map(|change| change.value.map(|value| Row { key, value: Some(value), block: change.block }))
+                .map(|change| change.value.map(|value| Row::new(key, Some(value), change.block)))
                 .transpose()
         })));
     }
     let (entries, wanted) = (view.scan(domain, &wanted.scan)?, wanted.clone());
     let wanted_only =
         entries.filter(move |entry| entry.as_ref().map_or(true, |entry| wanted.has(&entry.key)));
-    Ok(Box::new(wanted_only.map(|entry| {
-        entry.map(|entry| Row { key: entry.key, value: Some(entry.value), block: entry.block })
-    })))
+    Ok(Box::new(
+        wanted_only.map(|entry| entry.map(|entry| Row::new(entry.key, Some(entry.value), entry.block))),
+    ))
 }

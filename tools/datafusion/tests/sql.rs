@@ -1,10 +1,11 @@
 //! What queries answer, compared with the archive, and what they push down, read off their plans.
 
 use datafusion::arrow::array::{Array, BinaryArray, RecordBatch, UInt64Array};
-use datafusion::common::cast::{as_binary_array, as_uint64_array};
+use datafusion::common::cast::{as_binary_array, as_int64_array, as_string_array, as_uint64_array};
 use datafusion::physical_plan::displayable;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use icecore::{Archive, Options, Reader, Scan};
+use icecore::remote::{Bucket, BucketOptions, PushOptions, RemoteOptions, SigningKey};
+use icecore::{Archive, Options, Reader, Scan, StateChange};
 
 type Row = (Vec<u8>, Option<Vec<u8>>, u64);
 
@@ -122,6 +123,10 @@ async fn bounds_of_keys_are_pushed_down() {
             ),
             Box::new(|key| key == some || key == all[3].0),
         ),
+        (
+            format!("key in (X'{}', X'{}')", hex(&some), hex(&all[3].0)),
+            Box::new(|key| key == some || key == all[3].0),
+        ),
         (format!("key = X'{}' and key = X'{}'", hex(&some), hex(&all[3].0)), Box::new(|_| false)),
         (format!("key = X'{}' and key < X'{}'", hex(&some), hex(b"0")), Box::new(|_| false)),
         (format!("has_prefix(key, X'{}')", hex(low)), Box::new(|key| key.starts_with(low))),
@@ -219,10 +224,148 @@ async fn the_versions_of_keys_are_those_of_the_archive() {
         let plan = plan(&place.context, &sql).await;
         assert!(!plan.contains("FilterExec"), "{filter}: {plan}");
     }
+    let two = format!("select * from history('kv') where key in ({}, {})", named[0], named[1]);
+    let both = keys[..2].iter().map(|key| reader.history("kv", key).unwrap().count()).sum::<usize>();
+    assert_eq!(ask(&place.context, &two).await.len(), both, "an `in` of few keys");
     let deletions = format!("select * from history('kv') where key = {} and value is null", named[0]);
     let expected =
         reader.history("kv", &keys[0]).unwrap().filter(|change| change.as_ref().unwrap().value.is_none());
     assert_eq!(ask(&place.context, &deletions).await.len(), expected.count());
+}
+
+/// A row of changes: block, domain, key, before, after.
+type ChangeRow = (u64, String, Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>);
+
+/// The rows of a query for all columns of changes, as they come.
+async fn ask_changes(context: &SessionContext, sql: &str) -> Vec<ChangeRow> {
+    let batches = context.sql(sql).await.unwrap().collect().await.unwrap();
+    batches.iter().flat_map(change_rows).collect()
+}
+
+fn change_rows(batch: &RecordBatch) -> Vec<ChangeRow> {
+    let bytes = |name: &str| as_binary_array(batch.column_by_name(name).unwrap()).unwrap().clone();
+    let (keys, before, after) = (bytes("key"), bytes("before"), bytes("after"));
+    let blocks = as_uint64_array(batch.column_by_name("block").unwrap()).unwrap();
+    let domains = as_string_array(batch.column_by_name("domain").unwrap()).unwrap();
+    let value = |values: &BinaryArray, at: usize| values.is_valid(at).then(|| values.value(at).to_vec());
+    let row = |at: usize| {
+        let key = keys.value(at).to_vec();
+        (blocks.value(at), domains.value(at).to_owned(), key, value(&before, at), value(&after, at))
+    };
+    (0..batch.num_rows()).map(row).collect()
+}
+
+/// What the archive itself says.
+fn changes(reader: &Reader) -> Vec<ChangeRow> {
+    let row = |change: StateChange| {
+        let domain = reader.domains()[change.domain].name.clone();
+        (change.block, domain, change.key, change.before, change.after)
+    };
+    reader.changes(..).unwrap().map(|change| row(change.unwrap())).collect()
+}
+
+#[tokio::test]
+async fn the_changes_of_blocks_are_those_of_the_archive() {
+    let place = place();
+    let all = changes(place.archive.reader());
+    assert!(all.len() > 4000 && all.iter().any(|(_, domain, ..)| domain == "other"));
+    assert!(all.iter().any(|row| row.3.is_some()) && all.iter().any(|row| row.4.is_none()));
+    assert_eq!(ask_changes(&place.context, "select * from changes()").await, all);
+    let kv: Vec<_> = all.iter().filter(|(_, domain, ..)| domain == "kv").cloned().collect();
+    assert_eq!(ask_changes(&place.context, "select * from changes('kv')").await, kv);
+
+    let (low, some) = (b"2/".to_vec(), all[1000].2.clone());
+    type Wanted<'a> = Box<dyn Fn(&ChangeRow) -> bool + 'a>;
+    let cases: Vec<(String, Wanted)> = vec![
+        ("block = 64".to_owned(), Box::new(|row| row.0 == 64)),
+        ("block >= 30 and block < 90".to_owned(), Box::new(|row| (30..90).contains(&row.0))),
+        ("block > 115".to_owned(), Box::new(|row| row.0 > 115)),
+        ("block <= 1".to_owned(), Box::new(|row| row.0 <= 1)),
+        ("block > 120".to_owned(), Box::new(|_| false)),
+        ("block > 50 and block < 40".to_owned(), Box::new(|_| false)),
+        (format!("has_prefix(key, X'{}')", hex(&low)), Box::new(|row| row.2.starts_with(&low))),
+        (
+            format!("has_prefix(key, X'{}') and block between 31 and 48", hex(&low)),
+            Box::new(|row| row.2.starts_with(&low) && (31..=48).contains(&row.0)),
+        ),
+        (format!("key = X'{}'", hex(&some)), Box::new(|row| row.2 == some)),
+        (format!("key in (X'{}', X'{}')", hex(&some), hex(b"no")), Box::new(|row| row.2 == some)),
+        (format!("key = X'{}' and key < X'30'", hex(&some)), Box::new(|_| false)),
+        (format!("key >= X'{}' and block = 17", hex(&low)), Box::new(|row| row.2 >= low && row.0 == 17)),
+    ];
+    for (filter, wanted) in &cases {
+        let sql = format!("select * from changes('kv') where {filter}");
+        let expected: Vec<_> = kv.iter().filter(|row| wanted(row)).cloned().collect();
+        assert_eq!(ask_changes(&place.context, &sql).await, expected, "{filter}");
+        let plan = plan(&place.context, &sql).await;
+        assert!(!plan.contains("FilterExec"), "{filter}: {plan}");
+    }
+    // What is not pushed down is filtered, before a limit.
+    let sql = "select * from changes() where before is null and domain = 'other' order by block limit 3";
+    let expected: Vec<_> =
+        all.iter().filter(|row| row.1 == "other" && row.3.is_none()).take(3).cloned().collect();
+    assert_eq!(ask_changes(&place.context, sql).await, expected);
+    let sql = "select * from changes('kv') where block >= 60 order by block limit 5";
+    let expected: Vec<_> = kv.iter().filter(|row| row.0 >= 60).take(5).cloned().collect();
+    assert_eq!(ask_changes(&place.context, sql).await, expected);
+    let plan = plan(&place.context, sql).await;
+    assert!(!plan.contains("Sort") && plan.contains("fetch=5"), "{plan}");
+    let counted = ask_counts(&place.context, "select domain, count(*) from changes() group by domain").await;
+    assert_eq!(counted, [("kv".to_owned(), kv.len() as i64), ("other".to_owned(), 120)]);
+}
+
+/// The rows of a query for a text and a count, in order.
+async fn ask_counts(context: &SessionContext, sql: &str) -> Vec<(String, i64)> {
+    let batches = context.sql(sql).await.unwrap().collect().await.unwrap();
+    let rows = batches.iter().flat_map(|batch| {
+        let names = as_string_array(batch.column(0)).unwrap();
+        let counts = as_int64_array(batch.column(1)).unwrap();
+        (0..batch.num_rows()).map(|at| (names.value(at).to_owned(), counts.value(at)))
+    });
+    let mut rows: Vec<_> = rows.collect();
+    rows.sort();
+    rows
+}
+
+#[tokio::test]
+async fn the_changes_of_a_pruned_archive_begin_above_its_floor() {
+    let place = place();
+    place.archive.prune(50, &()).unwrap();
+    let known = changes(place.archive.reader());
+    assert!(known[0].0 > 1);
+    assert_eq!(ask_changes(&place.context, "select * from changes()").await, known);
+    assert_eq!(ask_changes(&place.context, "select * from changes() where block >= 2").await, known);
+}
+
+/// A pair of keys of minisign, and a public key that is not theirs.
+const SECRET: &str = "untrusted comment: minisign encrypted secret key\n\
+        RWQAAEIyAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAALm8vScJ3Nz0Jx6++vAbTbVO8HWcJQav2dHdHZe\
+        rmjFtNHqyOAPNVtVapiNZ485Pv7c3GeCRwBzrJ6F4W+6ihztl0dXEfvVAuAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n";
+const PUBLIC: &str = "RWQuby9Jwnc3PVapiNZ485Pv7c3GeCRwBzrJ6F4W+6ihztl0dXEfvVAu";
+const STRANGER: &str = "RWTVqAsg9qkmsAADKojSuO1jWvb/fDhBEGSM12OWm0VLZh9l5v/YKVFf";
+
+#[tokio::test]
+async fn a_bucket_answers_as_the_archive_and_only_under_its_key() {
+    let place = place();
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", dir.path().join("bucket").display());
+    let signed = PushOptions::new().sign(SigningKey::parse(SECRET, None).unwrap());
+    place.archive.reader().push(&Bucket::open(&url).unwrap(), &signed, &()).unwrap();
+    let open = |key: &str| {
+        let bucket = Bucket::open_with(&url, &BucketOptions::new().public_key(key.parse().unwrap()))?;
+        Reader::open_remote(&bucket, &RemoteOptions::new(dir.path().join("cache")))
+    };
+    let refused = open(STRANGER).expect_err("another key").to_string();
+    assert!(refused.contains("another key"), "{refused}");
+
+    let reader = open(PUBLIC).unwrap();
+    let (_, head) = reader.range().unwrap();
+    let context = SessionContext::new();
+    icecore_datafusion::register(&context, reader);
+    let expected: Vec<_> = changes(place.archive.reader()).into_iter().filter(|row| row.0 <= head).collect();
+    assert_eq!(ask_changes(&context, "select * from changes()").await, expected);
+    let at = format!("select * from state('kv', {head})");
+    assert_eq!(ask(&context, &at).await, state(place.archive.reader(), head));
 }
 
 #[tokio::test]
@@ -237,6 +380,9 @@ async fn questions_that_make_no_sense_are_errors() {
         ("select * from history('kv')", "name them"),
         ("select * from history('kv') where block > 7", "name them"),
         ("select * from history()", "history takes a domain"),
+        ("select * from changes('nope')", "unknown domain 'nope', declared: kv, other"),
+        ("select * from changes('kv', 7)", "changes takes a domain"),
+        ("select * from changes(7)", "changes takes a domain"),
     ] {
         let error = match place.context.sql(sql).await {
             Ok(frame) => frame.collect().await.map(drop).expect_err(sql),
