@@ -6,6 +6,8 @@ use std::sync::Arc;
 use icecore_segments::step::BlockNumber;
 
 use crate::error::Error;
+use crate::maintain::digests::check_digests;
+use crate::progress::ProgressListener;
 use crate::read::changes::Changes;
 use crate::reader::Reader;
 
@@ -44,5 +46,19 @@ impl Reader {
     /// segments.
     pub fn changes(&self, range: impl RangeBounds<BlockNumber>) -> Result<Changes, Error> {
         Changes::new(Arc::clone(&self.shared), self.pin()?, &range)
+    }
+
+    /// Compares what each block in segments changed with the digest that was recorded with its root, to the first block that has other
+    /// changes: versions that later ones hide tell nothing of a list of files that leaves some out. [`verify`](crate::verify()) does so for an
+    /// archive in a directory; this is for one in a bucket, too.
+    ///
+    /// # Cost
+    /// Reads every entry in the order of blocks: see [`Changes`].
+    ///
+    /// # Errors
+    /// [`Error::DigestMismatch`]; [`Error::RootMissing`] for a block that changed something and has no root; damage of a file;
+    /// [`Error::NotHeld`] of a partial copy.
+    pub fn verify_blocks(&self, listener: &dyn ProgressListener) -> Result<(), Error> {
+        check_digests(&self.shared, &self.pin()?, listener)
     }
 }

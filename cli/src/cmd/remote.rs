@@ -1,15 +1,17 @@
 //! `icecore remote`: what a bucket holds, whether it is right, what nobody names any more.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
-use icecore::remote::{Bucket, GcOptions, gc, list, verify};
+use icecore::remote::{Bucket, BucketReport, GcOptions, RemoteOptions, default_cache, gc, list, verify};
+use icecore::{ErrorKind, Reader};
 use serde_json::json;
 
 use crate::bucket::{BucketArgs, ENVIRONMENT, TrustArgs, signed_by, tell_requests};
 use crate::encoding::{printable, quoted};
 use crate::exit::{Exit, Failure, Outcome};
-use crate::number::at_least_one;
+use crate::number::{ByteSize, at_least_one};
 use crate::print::{Out, bytes, count, plural, table};
 use crate::progress::Bars;
 
@@ -23,6 +25,7 @@ const HOUR: u64 = 60 * 60;
 Examples:
   icecore remote ls s3://bucket/chain
   icecore remote verify s3://bucket/chain --pubkey minisign.pub
+  icecore remote verify s3://bucket/chain --blocks --cache-size 100GiB
   icecore remote gc s3://bucket/chain --dry-run"))]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -59,6 +62,16 @@ struct Verify {
     /// How many files are read at once
     #[arg(long, short, value_name = "N", default_value = "8", value_parser = at_least_one)]
     jobs: usize,
+    /// Then compare what each block changed with the digest recorded with its root, as `icecore verify DIR` does: reads every entry in place
+    /// once more
+    #[arg(long)]
+    blocks: bool,
+    /// Where --blocks keeps what it reads [default: icecore in the cache folder of the user]
+    #[arg(long, value_name = "DIR", requires = "blocks")]
+    cache: Option<PathBuf>,
+    /// How much of its disk that may take
+    #[arg(long, value_name = "BYTES", default_value = "20GiB", requires = "blocks")]
+    cache_size: ByteSize,
     /// Tell what was found as JSON
     #[arg(long)]
     json: bool,
@@ -87,7 +100,7 @@ struct Gc {
 pub(crate) fn run(args: &Args) -> Outcome {
     match &args.task {
         Task::Ls(args) => ls(args),
-        Task::Verify(args) => check(&args.bucket.open(&args.url)?, &args.url, args.jobs, args.json),
+        Task::Verify(args) => verify_as_asked(args),
         Task::Gc(args) => collect(args),
     }
 }
@@ -148,6 +161,30 @@ fn ls(args: &Ls) -> Outcome {
 pub(super) fn check(bucket: &Bucket, url: &str, jobs: usize, as_json: bool) -> Outcome {
     let report = verify(bucket, jobs, &Bars::new())?;
     tell_requests(bucket);
+    tell_report(&report, url, as_json)
+}
+
+fn verify_as_asked(args: &Verify) -> Outcome {
+    let bucket = args.bucket.open(&args.url)?;
+    let mut report = verify(&bucket, args.jobs, &Bars::new())?;
+    // What damaged objects say of blocks is nothing.
+    if args.blocks && report.problems.is_empty() {
+        let cache = args.cache.clone().unwrap_or_else(default_cache);
+        let options = RemoteOptions::new(cache).cache_size(args.cache_size.0).generation(report.generation);
+        let checked =
+            Reader::open_remote(&bucket, &options).and_then(|reader| reader.verify_blocks(&Bars::new()));
+        match checked {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                report.problems.push(Failure::Archive(error).to_string());
+            }
+            checked => checked?,
+        }
+    }
+    tell_requests(&bucket);
+    tell_report(&report, &args.url, args.json)
+}
+
+fn tell_report(report: &BucketReport, url: &str, as_json: bool) -> Outcome {
     let mut out = Out::new();
     if as_json {
         out.json(&json!({

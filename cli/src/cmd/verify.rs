@@ -22,7 +22,8 @@ hold is named; the state needs all declared domains. What the domain _nodes
 says of a Merkle tree is checked as bytes: a proof compares it with the root.
 
 Of a bucket, in commands that are built for them, every object of the newest
-generation is compared with its hashes, as `icecore remote verify` does.
+generation is compared with its hashes, as `icecore remote verify` does; with
+--blocks that compares what each block changed, too.
 
 Examples:
   icecore verify chain.ice

@@ -34,6 +34,14 @@ fn an_archive_goes_to_a_bucket_and_comes_back() {
     assert_eq!((&listed["name"], &listed["head"]), (&json!("main"), &sent["head"]));
     let checked = icecore(&["remote", "verify", &url, "--json"]).ok().json();
     assert_eq!((&checked["files"], &checked["problems"]), (&sent["files_sent"], &json!([])));
+    let (cache, blocks) = (place.text("blocks"), ["remote", "verify", &url, "--blocks"]);
+    assert_eq!(icecore(&[&blocks[..], &["--cache", &cache, "--json"]].concat()).ok().json(), checked);
+    let kept = std::fs::read_dir(&cache)
+        .unwrap()
+        .filter_map(|file| file.unwrap().path().extension().map(Into::into));
+    let kept: Vec<std::ffi::OsString> = kept.collect();
+    assert!(kept.iter().any(|kind| kind == "kvbi"), "the block indexes were read: {kept:?}");
+    icecore(&["remote", "verify", &url, "--cache", &cache]).fails(2, "--blocks");
     assert_eq!(icecore(&["remote", "gc", &url, "--json"]).ok().json()["removed"], json!(0));
     icecore(&["remote", "gc", &url, "--grace", "1"]).fails(2, "grace");
     icecore(&["remote", "gc", &url, "--keep", "0"]).fails(2, "it is at least 1");

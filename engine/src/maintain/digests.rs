@@ -1,7 +1,7 @@
 //! Whether segments have what blocks wrote: the changes of each block beside the digest that was recorded with its root.
 //!
-//! Called by [`verify`](crate::maintain::verify). The state at the head tells nothing of versions that later ones hide, nor a file that is whole of
-//! one that a manifest left out.
+//! Called by [`verify`](crate::maintain::verify) and [`Reader::verify_blocks`](crate::Reader::verify_blocks). The state at the head tells nothing
+//! of versions that later ones hide, nor a file that is whole of one that a manifest left out.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::domain::{DomainId, RootRow, root_height, root_key};
 use crate::error::Error;
 use crate::progress::ProgressListener;
 use crate::read::changes::{Changes, StateChange};
+use crate::read::entries::{Entries, Entry};
 use crate::read::pinned::Pinned;
-use crate::read::scan::MergeScan;
 use crate::read::scan_range::Scan;
 use crate::read::shared::Shared;
 use crate::wal::{ChangeDigest, ChangeRef};
@@ -25,8 +25,12 @@ const PROGRESS_EVERY: u64 = 1 << 10;
 ///
 /// # Errors
 /// [`Error::DigestMismatch`]; [`Error::RootMissing`] for a block that changed something and has no root; damage of a file.
-pub(crate) fn check_digests(shared: &Arc<Shared>, listener: &dyn ProgressListener) -> Result<(), Error> {
-    let state = shared.read_state();
+pub(crate) fn check_digests(
+    shared: &Arc<Shared>,
+    version: &Pinned,
+    listener: &dyn ProgressListener,
+) -> Result<(), Error> {
+    let state = version.state();
     let (Some(first), Some(last)) = (state.first, state.emitted_head) else { return Ok(()) };
     // What the lowest block of a pruned archive changed is not known any more.
     let from = first.saturating_add(state.is_pruned.into());
@@ -34,12 +38,13 @@ pub(crate) fn check_digests(shared: &Arc<Shared>, listener: &dyn ProgressListene
         return Ok(());
     }
     listener.begin("verify blocks", Some(last - from));
-    let changes = Changes::new(Arc::clone(shared), Pinned::Here(Arc::clone(&state)), &(from..=last))?;
+    drop(state);
+    let changes = Changes::new(Arc::clone(shared), version.clone(), &(from..=last))?;
     let mut changes = changes.without_before().peekable();
     let mut told = from;
     let scan = Scan::all().from(&root_key(from)).to_included(&root_key(last));
-    for row in MergeScan::new(&state, DomainId::ROOTS, &scan, last)? {
-        let (key, value) = row?;
+    for row in Entries::new(version.clone(), DomainId::ROOTS, &scan, last) {
+        let Entry { key, value, .. } = row?;
         let block = root_height(&key).ok_or(Error::RootMissing { block: last })?;
         let row = RootRow::decode(&value).ok_or(Error::RootMissing { block })?;
         let mut digest = ChangeDigest::default();
@@ -74,6 +79,7 @@ mod tests {
     use std::path::Path;
 
     use crate::archive::Archive;
+    use crate::domain::DomainId;
     use crate::maintain::merge::MergeOptions;
     use crate::maintain::verify::{VerifyMode, verify};
     use crate::manifest::Manifest;
@@ -142,5 +148,37 @@ mod tests {
         assert!(has("_roots", layout::MANIFEST), "at opening: {told:?}");
         assert!(has("_roots", "root"), "by its blocks, where the other domain was merged: {told:?}");
         assert!(has("kv", "the changes of block") && has("rare", "the changes of block"), "{told:?}");
+    }
+
+    /// Every object of such a bucket is what the manifest says, and the manifest leaves one out.
+    #[cfg(feature = "object-store")]
+    #[test]
+    fn a_bucket_that_lacks_a_segment_is_found_by_its_blocks() {
+        use crate::error::Error;
+        use crate::reader::Reader;
+        use crate::remote::{self, Bucket, PushOptions, RemoteOptions};
+
+        let dir = tempfile::tempdir().unwrap();
+        let push = |name: &str, path: &Path| {
+            let bucket = Bucket::open(&format!("memory://digests-{name}")).unwrap();
+            remote::push(path, &bucket, &PushOptions::new(), &()).unwrap();
+            assert_eq!(remote::verify(&bucket, 2, &()).unwrap().problems, [""; 0], "{name}");
+            let options = RemoteOptions::new(dir.path().join("cache")).cache_size(1 << 30);
+            Reader::open_remote(&bucket, &options).unwrap().verify_blocks(&())
+        };
+        let whole = dir.path().join("whole.ice");
+        archive(&whole, true);
+        push("whole", &whole).unwrap();
+        let manifest = Manifest::load(&OsStorage, &whole).unwrap();
+        let segments = manifest.segments.iter().enumerate();
+        let mut found = 0;
+        for (segment, _) in segments.filter(|(_, record)| record.domain != DomainId::ROOTS) {
+            let path = dir.path().join(format!("{segment}.ice"));
+            assert!(without(&path, segment, true).1.is_err(), "{segment}");
+            let error = push(&segment.to_string(), &path).unwrap_err();
+            assert!(matches!(error, Error::DigestMismatch { .. }), "{segment}: {error}");
+            found += 1;
+        }
+        assert!(found > 1);
     }
 }

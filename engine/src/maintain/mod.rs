@@ -6,7 +6,7 @@
 pub(crate) mod background;
 pub(crate) mod backpressure;
 pub(crate) mod checkpoint;
-mod digests;
+pub(crate) mod digests;
 pub(crate) mod emission;
 pub(crate) mod file_work;
 pub(crate) mod merge;

@@ -19,6 +19,7 @@ use crate::maintain::digests::check_digests;
 use crate::manifest::{Manifest, SegmentRecord};
 use crate::merkle::state_root::state_root;
 use crate::progress::ProgressListener;
+use crate::read::pinned::Pinned;
 use crate::read::shared::Shared;
 use crate::segment::block_tap::block_index_builder;
 use crate::segment::live::KvFile;
@@ -244,8 +245,8 @@ fn verify_state(
     listener: &dyn ProgressListener,
 ) -> Result<(), Error> {
     let shared = Shared::open(storage, path)?;
-    check_digests(&shared, listener)?;
     let version = shared.read_state();
+    check_digests(&shared, &Pinned::Here(Arc::clone(&version)), listener)?;
     let Some(head) = version.head else { return Ok(()) };
     let config = &shared.directory.config;
     match state_root(&version, config, head, listener)? {
