@@ -33,8 +33,8 @@ use crate::wal::ChangeRef;
 /// The first bytes of an account's path, which a stored slot begins with.
 type AccountPrefix = [u8; ACCOUNT_LEN];
 
-/// When the tree has no room left, one part in so many of its memory is freed.
-const COLLAPSED_SHARE: u64 = 8;
+/// When the tree has no room left, one part in so many of its memory is freed: a short pause, and not one with every block.
+const COLLAPSED_SHARE: u64 = 64;
 
 /// Leaves between two words to the listener.
 const PROGRESS_EVERY: u64 = 1 << 12;
