@@ -11,11 +11,11 @@
 //! A second trap: since Linux 5.2 `mincore` tells the truth only to whoever owns the file or may write it; to anyone else
 //! every page is resident. That too ends as an error here, never as a false cold figure.
 //!
-//! This is the one file of the package with unsafe code: a mapping, and `mincore` over it.
+//! This is the one file of the package with unsafe code: a mapping, `mincore` over it, and `madvise`.
 
 #![expect(
     unsafe_code,
-    reason = "residency is asked of a mapping by mincore, for which there is no safe interface"
+    reason = "residency is asked of a mapping by mincore, and a mapping gives pages back by madvise: there is no safe interface"
 )]
 
 use std::fs::File;
@@ -148,6 +148,37 @@ impl EvictMethod {
         }
         Err(Error::Stayed { path: path.to_owned(), residency, method: self })
     }
+}
+
+impl EvictMethod {
+    /// The same of a file that this process has mapped: its pages leave the mappings first. Nothing is lost by that, whoever maps and unmaps
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// As of [`evict`](Self::evict): where another process maps the file its pages stay.
+    pub fn evict_mapped(self, path: &Path) -> Result<Eviction, Error> {
+        let whole = path.canonicalize().map_err(Error::io("find", path))?;
+        let maps =
+            std::fs::read_to_string("/proc/self/maps").map_err(Error::io("find the mappings of", path))?;
+        for (start, end) in maps.lines().filter_map(|line| mapped_range(line, &whole)) {
+            // SAFETY: madvise(2), MADV_PAGEOUT: the pages of the range are written where they are from and leave memory; the next touch
+            // brings them back. No byte of memory changes, so that it does not matter whose the range is by now.
+            let failed = unsafe { libc::madvise(start as *mut _, end - start, libc::MADV_PAGEOUT) } != 0;
+            if failed {
+                return Err(Error::io("page out", path)(io::Error::last_os_error()));
+            }
+        }
+        self.evict(path)
+    }
+}
+
+/// The range of a line of `/proc/self/maps`, if it is one of this file.
+fn mapped_range(line: &str, path: &Path) -> Option<(usize, usize)> {
+    // start-end permissions offset device inode path
+    let (range, rest) = line.split_once(' ')?;
+    let name = rest.split_whitespace().nth(4)?;
+    let (start, end) = range.split_once('-').filter(|_| Path::new(name) == path)?;
+    Some((usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?))
 }
 
 /// What an eviction did. That there is one means that no page stayed.
@@ -324,6 +355,21 @@ mod tests {
             assert_eq!(method.evict(file.path()).unwrap(), Eviction { method, before: all });
             assert_eq!(resident_pages(file.path()).unwrap().resident, 0);
         }
+    }
+
+    #[test]
+    fn what_this_process_maps_leaves_when_it_is_paged_out_first() {
+        let file = file_of(64 * 4096);
+        if !can_leave(file.path()) {
+            return;
+        }
+        let mapping = Mapping::open(file.path()).unwrap();
+        let read = |page: usize| mapping.byte(page * 4096);
+        assert!((0..64).all(|page| read(page) == 7));
+        assert!(EvictMethod::Fadvise.evict(file.path()).is_err(), "mapped");
+        EvictMethod::Fadvise.evict_mapped(file.path()).unwrap();
+        assert_eq!(resident_pages(file.path()).unwrap().resident, 0);
+        assert!((0..64).all(|page| read(page) == 7));
     }
 
     #[test]

@@ -45,6 +45,9 @@ pub(crate) struct TreeArgs {
     /// Where the archive is built, and removed again: some 60 bytes an account. Default: the temporary folder.
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// Keep the archive here, or take the one that is here from a run before with as many accounts.
+    #[arg(long, conflicts_with = "dir")]
+    archive: Option<PathBuf>,
     /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
@@ -76,10 +79,12 @@ pub(crate) fn run(args: &TreeArgs) -> Result<(), Box<dyn Error>> {
     let load_before = load_average();
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = tempfile::Builder::new().prefix("icecore-figures").tempdir_in(&parent)?;
-    let dir = folder.path().join("tree.ice");
+    let dir = args.archive.clone().unwrap_or_else(|| folder.path().join("tree.ice"));
     let less = if args.small { 12 } else { 0 };
     let (accounts, memory, batch) = (1 << (args.bits - less), (args.memory << 20) >> less, BATCH >> less);
-    build(&dir, accounts, memory)?;
+    if !dir.exists() {
+        build(&dir, accounts, memory)?;
+    }
     let largest = files(&dir)?.into_iter().max_by_key(|(_, len)| *len).ok_or("an archive has files")?.0;
     let reads = if args.small { 64 } else { READS.0 };
     let raw = deep_reads(&largest, EvictMethod::Fadvise, READS.1, reads, 7)?;
@@ -96,7 +101,7 @@ pub(crate) fn run(args: &TreeArgs) -> Result<(), Box<dyn Error>> {
         accounts,
         tree_memory_bytes: memory,
         archive_bytes: files(&dir)?.iter().map(|(_, len)| len).sum(),
-        machine: Conditions::of(folder.path()),
+        machine: Conditions::of(&dir),
         workload: WORKLOAD,
         clock: CLOCK,
         load_average: [load_before, load_average()],
@@ -120,13 +125,14 @@ pub(crate) fn update(dir: &Path, accounts: u64, memory: u64, batch: u64) -> Resu
         let begun = Instant::now();
         let archive = Archive::open(dir, open_options(memory))?;
         // The first block builds the tree.
-        archive.begin(FIRST)?.commit()?;
+        let next = archive.reader().head().map_or(0, |head| head + 1);
+        archive.begin(next)?.commit()?;
         let open_seconds = begun.elapsed().as_secs_f64();
         evict(dir)?;
         let mut random = SplitMix64::new(5);
         let begun = Instant::now();
-        for height in 0..BATCHES {
-            let mut block = archive.begin(FIRST + 1 + height)?;
+        for height in 1..=BATCHES {
+            let mut block = archive.begin(next + height)?;
             for _ in 0..batch {
                 let number = random.below(accounts);
                 block.put(ACCOUNT, &address(number), &record(number, random.next_u64()))?;
@@ -183,7 +189,7 @@ fn files(dir: &Path) -> Result<Vec<(PathBuf, u64)>, Box<dyn Error>> {
 
 fn evict(dir: &Path) -> Result<(), Box<dyn Error>> {
     for (file, _) in files(dir)? {
-        EvictMethod::Fadvise.evict(&file)?;
+        EvictMethod::Fadvise.evict_mapped(&file)?;
     }
     Ok(())
 }
