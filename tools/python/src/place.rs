@@ -1,8 +1,10 @@
 //! Opening an archive: in a directory, or where it is in object storage.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
-use icecore::remote::{Accessors, Bucket, BucketOptions, RemoteOptions, default_cache};
+use icecore::remote::{Accessors, Bucket, BucketOptions, PublicKey, RemoteOptions, default_cache};
 use icecore::{ReadOptions, Reader};
 use pyo3::prelude::*;
 
@@ -29,10 +31,11 @@ use crate::process::interruptible;
 ///     fetch: bytes of an aligned piece that are asked for where one page is needed, a power of two; 64 KiB unless it is given.
 ///     warm: which accessors are read beforehand: ``"none"``, ``"bt"`` or ``"all"``.
 ///     generation: an older generation than the newest, which ``refresh`` stays in.
+///     pubkey: believe only what this key signed with ``icecore push --sign``: a public key of minisign, or the file that has it.
 ///
 /// Raises:
 ///     NotFoundError: there is no archive.
-///     CorruptError, UnsupportedError: its list of files is damaged, or of a newer format.
+///     CorruptError, UnsupportedError: its list of files is damaged, is not signed by ``pubkey``, or is of a newer format.
 ///     StorageError: the system or the store refused.
 ///     MisuseError: an option makes no sense, or does not belong to such a place.
 ///
@@ -41,7 +44,7 @@ use crate::process::interruptible;
 /// b'100'
 #[pyfunction]
 #[pyo3(signature = (place, *, resident_budget=None, archive=None, endpoint=None, region=None, cache=None, cache_size=None,
-                    fetch=None, warm=None, generation=None))]
+                    fetch=None, warm=None, generation=None, pubkey=None))]
 #[expect(clippy::too_many_arguments, reason = "each is an option by name in Python")]
 pub(crate) fn open(
     py: Python<'_>,
@@ -55,14 +58,15 @@ pub(crate) fn open(
     fetch: Option<Count>,
     warm: Option<&str>,
     generation: Option<Count>,
+    pubkey: Option<PathBuf>,
 ) -> PyResult<Archive> {
-    let options = BucketPlace { archive, endpoint, region, cache, cache_size, fetch, warm, generation };
+    let options = BucketPlace { archive, endpoint, region, cache, cache_size, fetch, warm, generation, pubkey };
     let reader = match place.to_str().filter(|text| text.contains("://")) {
         Some(url) => {
             if resident_budget.is_some() {
                 return Err(misplaced("resident_budget", "a directory").into());
             }
-            let (url, bucket, options) = (url.to_owned(), options.bucket(), options.reading()?);
+            let (url, bucket, options) = (url.to_owned(), options.bucket()?, options.reading()?);
             interruptible(py, move || Ok(Reader::open_remote(&Bucket::open_with(&url, &bucket)?, &options)?))?
         }
         None => {
@@ -90,6 +94,7 @@ struct BucketPlace<'a> {
     fetch: Option<Count>,
     warm: Option<&'a str>,
     generation: Option<Count>,
+    pubkey: Option<PathBuf>,
 }
 
 impl BucketPlace<'_> {
@@ -105,6 +110,7 @@ impl BucketPlace<'_> {
             ("fetch", self.fetch.is_some()),
             ("warm", self.warm.is_some()),
             ("generation", self.generation.is_some()),
+            ("pubkey", self.pubkey.is_some()),
         ];
         given
             .iter()
@@ -112,7 +118,9 @@ impl BucketPlace<'_> {
             .map_or(Ok(()), |(name, _)| Err(misplaced(name, "a bucket")))
     }
 
-    fn bucket(&self) -> BucketOptions {
+    /// # Errors
+    /// There is no key where one was named.
+    fn bucket(&self) -> Result<BucketOptions, Failure> {
         let mut options = BucketOptions::new();
         if let Some(endpoint) = &self.endpoint {
             options = options.endpoint(endpoint);
@@ -123,7 +131,10 @@ impl BucketPlace<'_> {
         if let Some(archive) = &self.archive {
             options = options.archive(archive);
         }
-        options
+        if let Some(key) = &self.pubkey {
+            options = options.public_key(public_key(key)?);
+        }
+        Ok(options)
     }
 
     fn reading(self) -> Result<RemoteOptions, Failure> {
@@ -144,4 +155,21 @@ impl BucketPlace<'_> {
             Some(_) => return Err(Failure::Misuse("warm is \"none\", \"bt\" or \"all\"".to_owned())),
         }))
     }
+}
+
+/// No file with a key is as long, in bytes.
+const KEY_FILE_MAX: u64 = 1 << 16;
+
+/// The key itself, or the file that has it.
+fn public_key(given: &Path) -> Result<PublicKey, Failure> {
+    if let Some(key) = given.to_str().and_then(|text| text.parse().ok()) {
+        return Ok(key);
+    }
+    let mut text = String::new();
+    let read = File::open(given).and_then(|file| file.take(KEY_FILE_MAX).read_to_string(&mut text));
+    read.map_err(|error| {
+        let reason = "is neither a public key of minisign nor a file with one";
+        Failure::Misuse(format!("pubkey: {} {reason}: {error}", given.display()))
+    })?;
+    Ok(text.parse()?)
 }

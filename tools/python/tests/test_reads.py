@@ -218,6 +218,40 @@ def test_a_bucket_reads_like_the_directory(mixed, tmp_path):
         icecore.open(url, cache=tmp_path / "cache", fetch=1)
 
 
+# A secret key of minisign without a password, its public key, and a public key that is not its.
+SECRET = """untrusted comment: minisign encrypted secret key
+RWQAAEIyAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAALm8vScJ3Nz0Jx6++vAbTbVO8HWcJQav2dHdHZe\
+rmjFtNHqyOAPNVtVapiNZ485Pv7c3GeCRwBzrJ6F4W+6ihztl0dXEfvVAuAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=
+"""
+PUBLIC = "RWQuby9Jwnc3PVapiNZ485Pv7c3GeCRwBzrJ6F4W+6ihztl0dXEfvVAu"
+STRANGER = "RWTVqAsg9qkmsAADKojSuO1jWvb/fDhBEGSM12OWm0VLZh9l5v/YKVFf"
+
+
+def test_what_is_signed_is_believed_and_nothing_else(mixed, tmp_path):
+    place, state = mixed
+    url, cache = (tmp_path / "bucket").as_uri(), tmp_path / "cache"
+    if subprocess.run([COMMAND, "push", "--help"], capture_output=True).returncode != 0:
+        pytest.skip("this command was built without object storage")
+    command("push", place, url)
+    with pytest.raises(icecore.CorruptError, match="it is not signed"):
+        icecore.open(url, cache=cache, pubkey=PUBLIC)
+    (tmp_path / "secret.key").write_text(SECRET)
+    (tmp_path / "public.key").write_text(f"untrusted comment: minisign public key\n{PUBLIC}\n")
+    command("push", place, url, "--sign", tmp_path / "secret.key")
+    for key in [PUBLIC, tmp_path / "public.key", str(tmp_path / "public.key")]:
+        with icecore.open(url, cache=cache, pubkey=key) as archive:
+            assert list(archive.scan("kv", at=100)) == state.scan(100)
+    with pytest.raises(icecore.CorruptError, match="signed by another key"):
+        icecore.open(url, cache=cache, pubkey=STRANGER)
+    for key in ["no such file", "", tmp_path, "a\0b", "RWQ"]:
+        with pytest.raises(icecore.MisuseError, match="neither a public key of minisign nor a file with one"):
+            icecore.open(url, cache=cache, pubkey=key)
+    with pytest.raises(icecore.MisuseError, match="no public key of minisign"):
+        icecore.open(url, cache=cache, pubkey=tmp_path / "secret.key")
+    with pytest.raises(icecore.MisuseError, match="pubkey is an option of a bucket"):
+        icecore.open(place, pubkey=PUBLIC)
+
+
 def test_a_part_never_passes_for_the_whole(mixed, tmp_path):
     place, state = mixed
     url, part = (tmp_path / "bucket").as_uri(), tmp_path / "part.ice"

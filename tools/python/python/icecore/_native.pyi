@@ -18,6 +18,7 @@ def open(
     fetch: Optional[int] = None,
     warm: Optional[Literal["none", "bt", "all"]] = None,
     generation: Optional[int] = None,
+    pubkey: Optional[Union[str, "os.PathLike[str]"]] = None,
 ) -> Archive: ...
 def verify(
     proof: Union[Proof, _Bytes],
