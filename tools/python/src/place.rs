@@ -60,7 +60,8 @@ pub(crate) fn open(
     generation: Option<Count>,
     pubkey: Option<PathBuf>,
 ) -> PyResult<Archive> {
-    let options = BucketPlace { archive, endpoint, region, cache, cache_size, fetch, warm, generation, pubkey };
+    let options =
+        BucketPlace { archive, endpoint, region, cache, cache_size, fetch, warm, generation, pubkey };
     let reader = match place.to_str().filter(|text| text.contains("://")) {
         Some(url) => {
             if resident_budget.is_some() {
