@@ -241,6 +241,19 @@ fn remedy(error: &Error) -> &'static str {
             "the changes of the block are not complete, or the header is of another chain; blocks before it are in the archive, and \
              the same command goes on from there once the input is right"
         }
+        Error::NodeDamaged { .. } => {
+            "`icecore rows DIR --build --again` builds the rows anew from the state, which has the recorded root; or restore the file \
+             from a checkpoint or another copy"
+        }
+        Error::RootMismatch { .. } => {
+            "the values of the state are wrong, not its rows: `icecore verify DIR` names the file or the block. Restore it from a \
+             checkpoint or another copy, or `icecore unwind DIR --to N` to before the block and ingest the blocks after it again"
+        }
+        Error::UnknownDomain { name, declared }
+            if declared.starts_with("account,") && ["balance", "nonce"].contains(&name.as_str()) =>
+        {
+            "balance and nonce are fields of accounts: `get` and `history` know them by these names, here `--domain account` has them"
+        }
         Error::UnknownDomain { .. } => {
             "domains are declared when the archive is created; --domain chooses one"
         }

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use icecore_segments::step::BlockNumber;
 
 use crate::commitment::Commitment;
+use crate::error_text::{LimitHint, PullLine};
 
 pub use crate::error_kind::ErrorKind;
 pub use crate::operation::Operation;
@@ -257,6 +258,17 @@ pub enum Error {
         /// The height.
         block: BlockNumber,
     },
+    /// A node that is kept of the tries of Ethereum, or should be, is not what the state of the block says: the state has the recorded
+    /// root. [`Archive::build_rows`](crate::Archive::build_rows) builds it anew.
+    #[error("{}: {node} is not what the state of block {block} says", path.display())]
+    NodeDamaged {
+        /// The file.
+        path: PathBuf,
+        /// Which node.
+        node: String,
+        /// The height.
+        block: BlockNumber,
+    },
     /// The Merkle nodes kept at a snapshot do not fit its state: a segment of nodes is incomplete.
     #[error("the snapshot of block {block} does not fit the state")]
     SnapshotDamaged {
@@ -309,62 +321,6 @@ pub enum Error {
     },
 }
 
-/// Which limit of the system an operation on a file ran into, for error texts: the system's own word names none.
-#[derive(PartialEq, Eq)]
-enum LimitHint {
-    None,
-    ProcessFiles,
-    SystemFiles,
-    Mappings,
-}
-
-impl LimitHint {
-    fn of(source: &io::Error) -> Self {
-        // No `io::ErrorKind` stands for these two; their numbers are the same on every Unix.
-        const ENFILE: i32 = 23;
-        const EMFILE: i32 = 24;
-        match source.raw_os_error() {
-            Some(EMFILE) => Self::ProcessFiles,
-            Some(ENFILE) => Self::SystemFiles,
-            // Of all operations on files only mapping fails for want of memory, and it needs none but the entry in the table
-            // of mappings and the addresses.
-            Some(_) if source.kind() == io::ErrorKind::OutOfMemory => Self::Mappings,
-            _ => Self::None,
-        }
-    }
-}
-
-impl fmt::Display for LimitHint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "",
-            Self::ProcessFiles => ": the open files of a process are limited by `ulimit -n`, raise it or merge segments",
-            Self::SystemFiles => ": the open files of all processes are limited by fs.file-max, raise it or merge segments",
-            Self::Mappings => {
-                ": the mappings of a process are limited by vm.max_map_count and its addresses by `ulimit -v`, raise them or \
-                 merge segments"
-            }
-        })
-    }
-}
-
-/// The command that brings a segment, for error texts. The archive's own domains cannot be chosen: they come with the blocks of all.
-struct PullLine<'a> {
-    path: &'a Path,
-    domain: &'a str,
-    blocks: (BlockNumber, BlockNumber),
-}
-
-impl fmt::Display for PullLine<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`icecore pull BUCKET {}", self.path.display())?;
-        if !self.domain.starts_with('_') {
-            write!(f, " --domain {}", self.domain)?;
-        }
-        write!(f, " --blocks {}..={}`", self.blocks.0, self.blocks.1)
-    }
-}
-
 /// The heights that can be read: part of [`Error::OutOfRange`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Available {
@@ -415,6 +371,7 @@ impl Error {
             | Self::RootMissing { .. }
             | Self::DigestMismatch { .. }
             | Self::RecordDamaged { .. }
+            | Self::NodeDamaged { .. }
             | Self::SnapshotDamaged { .. } => ErrorKind::Corrupt,
             Self::NotHeld { .. } => ErrorKind::NotHeld,
             Self::NotAnArchive { .. } | Self::Unfinished { .. } => ErrorKind::NotFound,

@@ -157,6 +157,7 @@ mod commitment;
 mod domain;
 mod error;
 mod error_kind;
+mod error_text;
 mod handle;
 mod maintain;
 mod manifest;

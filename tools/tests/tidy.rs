@@ -57,6 +57,7 @@ const STOREYS: &[&str] = &[
     "remote_error",
     "commitment",
     "operation",
+    "error_text",
     "error",
     "progress",
     "steps",

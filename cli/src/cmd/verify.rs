@@ -18,8 +18,11 @@ In full: every page and file checksum, the order of entries, every key found
 through its filter and its index, the log, what each block changed against the
 digest recorded with its root, and the state at the head against its root.
 Takes no lock. Of a partial copy what it holds is checked, and what it does not
-hold is named; the state needs all declared domains. What the domain _nodes
-says of a Merkle tree is checked as bytes: a proof compares it with the root.
+hold is named; the state needs all declared domains. Of an archive of Ethereum
+the root of each block in the log is computed too, and its rows are compared:
+all rows and storage roots at the newest block in segments, and at every block
+the 16 nodes below the root. Deeper rows of past blocks, and snapshots, are
+checked as bytes: a proof from them is compared with the root.
 
 Of a bucket, in commands that are built for them, every object of the newest
 generation is compared with its hashes, as `icecore remote verify` does; with

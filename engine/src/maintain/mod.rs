@@ -11,6 +11,8 @@ pub(crate) mod emission;
 pub(crate) mod file_work;
 pub(crate) mod merge;
 pub(crate) mod new_segment;
+#[cfg(test)]
+mod node_tests;
 pub(crate) mod plan;
 pub(crate) mod prune;
 pub(crate) mod reindex;

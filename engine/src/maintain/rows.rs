@@ -25,10 +25,11 @@ use crate::maintain::emission::emit_entries;
 use crate::maintain::file_work::FileWork;
 use crate::maintain::merge::Merge;
 use crate::maintain::unwind::cut;
-use crate::memtable::node_key::{NodeKey, NodeVersion};
+use crate::memtable::node_key::NodeVersion;
 use crate::memtable::node_table::bytes_of;
 use crate::merkle::ethereum_tree::EthereumTree;
 use crate::merkle::live_tree::{LiveTree, Parent};
+use crate::merkle::trie_rows::first_without_nodes;
 use crate::progress::ProgressListener;
 use crate::read::changes::{Changes, StateChange};
 use crate::read::pinned::Pinned;
@@ -36,7 +37,6 @@ use crate::read::read_state::ReadState;
 use crate::read::scan::MergeScan;
 use crate::read::scan_range::Scan;
 use crate::segment::live::LiveSegment;
-use crate::stats::Tally;
 use crate::wal::ChangeRef;
 use crate::write::version_edit::VersionEdit;
 use crate::write::writer::{Writer, WriterGuard};
@@ -114,7 +114,7 @@ impl Start {
             return Ok(anew);
         }
         // Where every block has nodes they are from before the first build.
-        let Some(missing) = first_without_nodes(version, config.nodes(), base)? else { return Ok(anew) };
+        let Some(missing) = first_without_nodes(version, config, base)? else { return Ok(anew) };
         let step = config.step_len.step_of(missing);
         let before = config.step_len.first_block(step).checked_sub(1);
         let last = before.map(|before| version.newest_block(before)).transpose()?.flatten();
@@ -141,27 +141,9 @@ impl Start {
         if edit.removed.is_empty() && !version.keeps_rows {
             return Ok(());
         }
-        publish(&mut writer.lock_unpoisoned()?, edit, false)
+        // The tree of the writer may have groups that are read by way of these nodes.
+        publish(&mut writer.lock_unpoisoned()?, edit, false, true)
     }
-}
-
-/// The first block in segments, of those from `base` on, that has no nodes.
-fn first_without_nodes(
-    version: &ReadState,
-    nodes: Option<DomainId>,
-    base: Option<BlockNumber>,
-) -> Result<Option<BlockNumber>, Error> {
-    let (Some(nodes), Some(last)) = (nodes, version.emitted_head) else { return Ok(None) };
-    let scan = Scan::all().from(&root_key(base.unwrap_or(0))).to_included(&root_key(last));
-    let tally = Tally::default();
-    for row in MergeScan::new(version, DomainId::ROOTS, &scan, last)? {
-        let block = root_height(&row?.0).ok_or(Error::RootMissing { block: last })?;
-        let newest = version.find(nodes, NodeKey::ROOT.as_bytes(), block, &tally)?;
-        if newest.is_none_or(|((of, _), _)| of != block) {
-            return Ok(Some(block));
-        }
-    }
-    Ok(None)
 }
 
 /// The steps of the segments of roots.
@@ -176,19 +158,22 @@ fn nodes_after(writer: &Writer, version: &ReadState, step: Step) -> Vec<Arc<Live
     all.iter().filter(|segment| segment.record.steps.to() > step).cloned().collect()
 }
 
-/// Publishes segments of nodes, and whether the archive keeps rows. Where that changes, the nodes of blocks in memory go: the tree
-/// makes them again, with rows or without.
-fn publish(guard: &mut WriterGuard<'_>, edit: VersionEdit, keeps_rows: bool) -> Result<(), Error> {
-    let mut changes = false;
+/// Publishes segments of nodes, and whether the archive keeps rows. Where the tree is to be another one, the nodes of blocks in memory go
+/// with it: the next makes them again.
+fn publish(
+    guard: &mut WriterGuard<'_>,
+    edit: VersionEdit,
+    keeps_rows: bool,
+    renews_tree: bool,
+) -> Result<(), Error> {
     guard.publish(edit, |manifest, next| {
-        changes = next.keeps_rows != keeps_rows;
         manifest.config.keeps_rows = keeps_rows;
         next.keeps_rows = keeps_rows;
-        if let Some(head) = next.head.filter(|_| changes) {
+        if let Some(head) = next.head.filter(|_| renews_tree) {
             next.unwind_tables(head, false);
         }
     })?;
-    if changes {
+    if renews_tree {
         guard.drop_tree();
     }
     Ok(())
@@ -264,7 +249,7 @@ impl<'w> RowsBuild<'w> {
         }
         if !self.is_complete {
             // Nothing is in segments, or all of it had rows.
-            publish(&mut self.writer.lock_unpoisoned()?, VersionEdit::default(), true)?;
+            publish(&mut self.writer.lock_unpoisoned()?, VersionEdit::default(), true, true)?;
         }
         Ok(self.report)
     }
@@ -375,7 +360,7 @@ impl<'w> RowsBuild<'w> {
         edit.removed = nodes_after(self.writer, &version, steps.from());
         // Nothing is emitted while this one has the right to change files.
         self.is_complete = version.emitted_head <= self.last;
-        publish(&mut guard, edit, self.is_complete)?;
+        publish(&mut guard, edit, self.is_complete, self.is_complete)?;
         self.built = to;
         Ok(())
     }
@@ -457,7 +442,7 @@ mod tests {
     fn nodes(disk: &SimStorage) -> Vec<(std::path::PathBuf, Vec<u8>)> {
         let is_kv = |path: &Path| {
             let name = path.file_name().unwrap().to_str().unwrap();
-            name.starts_with("_nodes.") && name.ends_with(".kv")
+            name.starts_with("_nodes.") && path.extension().is_some_and(|kind| kind == "kv")
         };
         let mut files: Vec<_> = disk
             .files()

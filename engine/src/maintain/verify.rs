@@ -17,7 +17,7 @@ use icecore_segments::{EntrySource, PageBuf};
 use crate::error::Error;
 use crate::maintain::digests::check_digests;
 use crate::manifest::{Manifest, SegmentRecord};
-use crate::merkle::state_root::state_root;
+use crate::merkle::check_state::check_state;
 use crate::progress::ProgressListener;
 use crate::read::pinned::Pinned;
 use crate::read::shared::Shared;
@@ -45,8 +45,10 @@ pub enum VerifyMode {
     /// few pages per file, and the log.
     Fast,
     /// All of that, every page and content checksum, order and counts, every key through its filter and its index, what each block
-    /// changed against the digest that was recorded with its root, and the state at the head against its root. Reads every byte, and
-    /// takes about 110 bytes of memory per live key.
+    /// changed against the digest that was recorded with its root, and the state at the head against its root. Of an archive for
+    /// [Ethereum](crate::Commitment::Ethereum) also the root of each block in the log; with rows all of them, and all storage roots, at the
+    /// newest block in segments, and at each block those at depth 1 against its root. Reads every byte, and takes about 110 bytes of memory
+    /// per live key.
     Full,
 }
 
@@ -175,7 +177,8 @@ fn verify_manifest(
     let nodes = manifest.config.nodes();
     let has_state = manifest.segments.iter().all(|record| record.is_held || Some(record.domain) == nodes);
     if mode == VerifyMode::Full && report.problems.is_empty() && has_state {
-        report.problems.extend(verify_state(storage, path, listener).err());
+        let nodes_are_held = manifest.segments.iter().all(|record| record.is_held);
+        report.problems.extend(verify_state(storage, path, nodes_are_held, listener).err());
     }
     Ok(report)
 }
@@ -238,21 +241,18 @@ fn verify_log_file(
     }
 }
 
-/// The changes of blocks against their digests, and the state at the head against its root.
+/// The changes of blocks against their digests, the state at the head against its root, and the nodes of an archive for Ethereum
+/// against the state.
 fn verify_state(
     storage: &Arc<dyn Storage>,
     path: &Path,
+    nodes_are_held: bool,
     listener: &dyn ProgressListener,
 ) -> Result<(), Error> {
     let shared = Shared::open(storage, path)?;
     let version = shared.read_state();
     check_digests(&shared, &Pinned::Here(Arc::clone(&version)), listener)?;
-    let Some(head) = version.head else { return Ok(()) };
-    let config = &shared.directory.config;
-    match state_root(&version, config, head, listener)? {
-        Some(root) => version.check_root(head, root),
-        None => Ok(()),
-    }
+    check_state(&version, &shared.directory.config, nodes_are_held, listener)
 }
 
 /// Everything that is wrong with the files of a segment.

@@ -42,7 +42,7 @@ use crate::memtable::Found;
 pub(crate) const ROW_SPACING: usize = 4;
 
 /// What the key of a row of a storage trie begins with, beside its depth.
-const STORAGE: u8 = 0x40;
+pub(crate) const STORAGE: u8 = 0x40;
 
 /// What the key of a leaf begins with: after every row.
 const LEAF: u8 = 0xFF;

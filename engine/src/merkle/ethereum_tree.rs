@@ -21,7 +21,7 @@ use crate::merkle::collapsed;
 use crate::merkle::live_tree::{self, Applied, LiveTree, Parent, UndoWindow};
 use crate::merkle::row_depths::{DepthChange, RowDepth, RowDepths};
 use crate::merkle::state_leaves::{StateLeaves, decode_account};
-use crate::merkle::trie_rows::{StorageNode, accounts_depth};
+use crate::merkle::trie_rows::{StorageNode, accounts_depth, first_without_nodes, row_version};
 use crate::options::Config;
 use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
@@ -70,6 +70,9 @@ impl EthereumTree {
         listener: &dyn ProgressListener,
     ) -> Result<Self, Error> {
         let base = version.emitted_head;
+        // Groups are read by way of the nodes, of which a build of rows that is not at its end has dropped some.
+        let is_built = version.keeps_rows || first_without_nodes(version, config, None)?.is_none();
+        let memory = if is_built { memory } else { u64::MAX };
         let mut live = match base {
             Some(base) if version.keeps_rows => Self::with_rows(version, config, base, memory, listener)?,
             Some(base) => Self {
@@ -83,7 +86,7 @@ impl EthereumTree {
     }
 
     /// That of the state at `base`, without rows.
-    fn without_rows(config: &Config, trie: StateTrie, base: Option<BlockNumber>) -> Self {
+    pub(crate) fn without_rows(config: &Config, trie: StateTrie, base: Option<BlockNumber>) -> Self {
         let (depths, batch, window) = (RowDepths::default(), StateBatch::new(), UndoWindow::new(base));
         let nodes = config.nodes().expect("an archive for Ethereum has nodes");
         Self { trie, depths, keeps_rows: false, batch, window, nodes, memory: u64::MAX }
@@ -372,29 +375,6 @@ impl EthereumTree {
         let positions = Nibbles::EMPTY.extended_to(depth);
         positions
             .map(move |position| row_version(height, trie, &position, self.trie.node_at(trie, &position)))
-    }
-}
-
-/// What a block writes of a row.
-pub(crate) fn row_version(
-    height: BlockNumber,
-    trie: &TrieId,
-    position: &Nibbles,
-    node: Option<NodeRef>,
-) -> NodeVersion {
-    let account = match trie {
-        TrieId::Accounts => None,
-        TrieId::Storage(account) => account.first_chunk(),
-    };
-    let key = NodeKey::trie_row(account, position.len(), &position.paths().0);
-    NodeVersion { key, block: height, value: node.map_or(NodeValue::Deleted, row_value) }
-}
-
-/// What a row has at a position.
-fn row_value(node: NodeRef) -> NodeValue {
-    match <[u8; 32]>::try_from(node.reference.bytes()) {
-        Ok(hash) if node.skipped.is_empty() => NodeValue::Inner(hash),
-        _ => NodeValue::Row(node.encode().into()),
     }
 }
 

@@ -5,6 +5,7 @@
 
 pub(crate) mod account_proof;
 pub(crate) mod build;
+pub(crate) mod check_state;
 pub(crate) mod collapsed;
 pub(crate) mod ethereum_tree;
 pub(crate) mod icecore_tree;
@@ -12,6 +13,7 @@ pub(crate) mod leaf_range;
 pub(crate) mod leaves;
 pub(crate) mod live_build;
 pub(crate) mod live_tree;
+pub(crate) mod node_error;
 pub(crate) mod parallel;
 pub(crate) mod prefetch;
 pub(crate) mod prove;
@@ -22,4 +24,5 @@ pub(crate) mod span;
 pub(crate) mod state_leaves;
 pub(crate) mod state_paths;
 pub(crate) mod state_root;
+pub(crate) mod state_rows;
 pub(crate) mod trie_rows;

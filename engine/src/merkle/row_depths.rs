@@ -43,6 +43,16 @@ impl RowDepth {
         self.0
     }
 
+    /// Whether a row can be at a depth.
+    pub(crate) fn is_of_row(depth: u8) -> bool {
+        (1..=Self::MAX).contains(&depth)
+    }
+
+    /// The first row alone; `None` where there are no rows.
+    pub(crate) fn top(self) -> Option<Self> {
+        (self != Self::NONE).then_some(Self(1))
+    }
+
     /// The depth for so many leaves, of a trie that had this one before.
     #[must_use]
     pub(crate) fn follow(self, leaves: u64) -> Self {

@@ -10,8 +10,9 @@ use crate::error::Error;
 use crate::memtable::node_key::NodeKey;
 use crate::merkle::account_proof::Word;
 use crate::merkle::leaf_range::LeafRange;
+use crate::merkle::node_error::node_damaged;
 use crate::merkle::prefetch;
-use crate::merkle::trie_rows::{StorageNode, damaged};
+use crate::merkle::trie_rows::StorageNode;
 use crate::read::read_state::ReadState;
 use crate::read::scan::MergeScan;
 use crate::read::scan_range::Scan;
@@ -45,7 +46,9 @@ impl StateLeaves<'_> {
             let mut account = decode_account(&record, at)?;
             while let Some((key, node)) = top.take_if(|(key, _)| key[1..] <= path[..ACCOUNT_LEN]) {
                 if key[1..] == path[..ACCOUNT_LEN] {
-                    account.storage_root = StorageNode::decode(&node).ok_or_else(|| damaged(at))?.root;
+                    let node =
+                        StorageNode::decode(&node).ok_or_else(|| node_damaged(version, nodes, &key, at))?;
+                    account.storage_root = node.root;
                 }
                 top = tops.next().transpose()?;
             }

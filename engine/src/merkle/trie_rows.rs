@@ -6,16 +6,22 @@
 //! from them, and whoever proves compares it with the one that was recorded.
 
 use icecore_hot::HashBackend;
-use icecore_hot::ethereum::{KeyPath, Nibbles, NodeRef, PartialTrie, PartialTrieBuilder, PartialTrieError};
+use icecore_hot::ethereum::{
+    KeyPath, Nibbles, NodeRef, PartialTrie, PartialTrieBuilder, PartialTrieError, TrieId,
+};
 use icecore_segments::step::BlockNumber;
 
 use crate::commitment::ACCOUNT_LEN;
-use crate::domain::{DomainId, NODES_NAME};
+use crate::domain::{DomainId, root_height, root_key};
 use crate::error::Error;
-use crate::memtable::node_key::{NodeKey, NodeValue};
+use crate::memtable::node_key::{NodeKey, NodeValue, NodeVersion};
 use crate::merkle::leaf_range::LeafRange;
+use crate::merkle::node_error::node_damaged;
 use crate::merkle::row_depths::RowDepth;
+use crate::options::Config;
 use crate::read::read_state::ReadState;
+use crate::read::scan::MergeScan;
+use crate::read::scan_range::Scan;
 use crate::stats::Tally;
 
 /// What the nodes have of the top of a storage trie that has slots.
@@ -57,7 +63,7 @@ impl StorageNode {
         let Some(((_, Some(value)), _)) = version.find(nodes, key.as_bytes(), at, tally)? else {
             return Ok(None);
         };
-        Self::decode(&value).map(Some).ok_or_else(|| damaged(at))
+        Self::decode(&value).map(Some).ok_or_else(|| node_damaged(version, nodes, key.as_bytes(), at))
     }
 }
 
@@ -72,17 +78,64 @@ pub(crate) fn accounts_depth(
     let Some(((block, value), _)) = version.find(nodes, NodeKey::ROOT.as_bytes(), at, tally)? else {
         return Ok(None);
     };
+    let wrong = || node_damaged(version, nodes, NodeKey::ROOT.as_bytes(), at);
     match value.as_deref() {
-        Some(&[depth]) => {
-            RowDepth::decode(depth).map(|depth| Some((block, depth))).ok_or_else(|| damaged(at))
-        }
-        _ => Err(damaged(at)),
+        Some(&[depth]) => RowDepth::decode(depth).map(|depth| Some((block, depth))).ok_or_else(wrong),
+        _ => Err(wrong()),
     }
 }
 
-/// What was kept among the nodes does not fit.
-pub(crate) fn damaged(at: BlockNumber) -> Error {
-    Error::RecordDamaged { domain: NODES_NAME, block: at }
+/// The first block in segments that can be read, or that is `from` or after it, and has no nodes.
+///
+/// # Cost
+/// A lookup for each block.
+pub(crate) fn first_without_nodes(
+    version: &ReadState,
+    config: &Config,
+    from: Option<BlockNumber>,
+) -> Result<Option<BlockNumber>, Error> {
+    let (Some(nodes), Some(last)) = (config.nodes(), version.emitted_head) else { return Ok(None) };
+    let from = from.or(version.first).unwrap_or(0);
+    let (scan, tally) = (Scan::all().from(&root_key(from)).to_included(&root_key(last)), Tally::default());
+    for row in MergeScan::new(version, DomainId::ROOTS, &scan, last)? {
+        let block = root_height(&row?.0).ok_or(Error::RootMissing { block: last })?;
+        let newest = version.find(nodes, NodeKey::ROOT.as_bytes(), block, &tally)?;
+        if newest.is_none_or(|((of, _), _)| of != block) {
+            return Ok(Some(block));
+        }
+    }
+    Ok(None)
+}
+
+/// What a block writes of a row.
+pub(crate) fn row_version(
+    height: BlockNumber,
+    trie: &TrieId,
+    position: &Nibbles,
+    node: Option<NodeRef>,
+) -> NodeVersion {
+    let account = match trie {
+        TrieId::Accounts => None,
+        TrieId::Storage(account) => account.first_chunk(),
+    };
+    let key = NodeKey::trie_row(account, position.len(), &position.paths().0);
+    NodeVersion { key, block: height, value: node.map_or(NodeValue::Deleted, row_value) }
+}
+
+/// What a row has at a position.
+fn row_value(node: NodeRef) -> NodeValue {
+    match <[u8; 32]>::try_from(node.reference.bytes()) {
+        Ok(hash) if node.skipped.is_empty() => NodeValue::Inner(hash),
+        _ => NodeValue::Row(node.encode().into()),
+    }
+}
+
+/// The key of what is kept of the top of a trie.
+pub(crate) fn top_key(trie: &TrieId) -> NodeKey {
+    match trie {
+        TrieId::Accounts => NodeKey::ROOT,
+        TrieId::Storage(account) => NodeKey::trie_row(account.first_chunk(), 0, account),
+    }
 }
 
 /// One trie of the state at a block.
@@ -118,7 +171,10 @@ impl KeptTrie<'_> {
                 if is_on_way(position, paths) {
                     open.push(*position);
                 } else if let Some(node) = node {
-                    known.push((*position, NodeRef::decode(&node).ok_or_else(|| damaged(self.at))?));
+                    let node = NodeRef::decode(&node).ok_or_else(|| {
+                        node_damaged(self.version, self.nodes, self.key(position).as_bytes(), self.at)
+                    })?;
+                    known.push((*position, node));
                 } else {
                     gaps.push(LeafRange::below(position));
                 }
@@ -137,11 +193,12 @@ impl KeptTrie<'_> {
         Ok(OpenedTrie { known, ranges })
     }
 
+    fn key(&self, position: &Nibbles) -> NodeKey {
+        NodeKey::trie_row(self.account.as_ref(), position.len(), &position.paths().0)
+    }
+
     fn nodes_at(&self, positions: &[Nibbles], tally: &Tally) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        let key = |position: &Nibbles| {
-            NodeKey::trie_row(self.account.as_ref(), position.len(), &position.paths().0)
-        };
-        let keys: Vec<NodeKey> = positions.iter().map(key).collect();
+        let keys: Vec<NodeKey> = positions.iter().map(|position| self.key(position)).collect();
         let keys: Vec<&[u8]> = keys.iter().map(NodeKey::as_bytes).collect();
         self.version.multi_get(self.nodes, &keys, self.at, tally)
     }
