@@ -1,6 +1,6 @@
 //! `icecore prove`.
 
-use icecore::ethereum::{AccountProof, Address, Word};
+use icecore::ethereum::{self, AccountProof, Address, Word};
 use icecore::{Commitment, Parallelism, ProofCost, ProofSource};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -71,6 +71,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let mut out = Out::new();
     let asked = Asked::open(&args.question.place, args.question.encoding, ONE_READ)?;
     if asked.reader.commitment() == Commitment::Ethereum {
+        if args.question.domain.as_deref().is_some_and(|domain| domain != ethereum::ACCOUNT) {
+            return Err(Failure::usage(
+                "--domain: a proof of an archive of the profile ethereum is of an account, and of slots of it by --slot",
+            ));
+        }
         let proof = prove_account(&asked, &args.key, &args.slots, args.question.at)?;
         out.json(&proof)?;
         out.flush()?;

@@ -72,7 +72,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
             (None, Commitment::Ethereum) if reader.keeps_rows() => {
                 ("rows", "at every block, part of the files above".to_owned())
             }
-            (None, Commitment::Ethereum) => ("rows", "off".to_owned()),
+            (None, Commitment::Ethereum) => (
+                "nodes",
+                "no rows, which `icecore rows DIR --build` builds; part of the files above".to_owned(),
+            ),
             (None, _) => ("snapshots", "off".to_owned()),
         };
         let per_entry = |size: u64| match stats.entries {

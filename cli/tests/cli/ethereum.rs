@@ -167,3 +167,68 @@ fn rows_are_told_and_built() {
     icecore(&["rows", &native]).fails(2, "rows are of the tries of Ethereum");
     icecore(&["rows", &native, "--build"]).fails(2, "commitment icecore");
 }
+
+#[test]
+fn what_contradicts_itself_is_told_with_its_address_and_line() {
+    let place = Place::new();
+    let change = |block: u64, field: &str, value: Value| json!({"block": block, "address": A, "field": field, "value": value});
+    let made = ["--format", "eth-changes", "--create", "--profile", "ethereum"];
+    for (cleared, set) in [("balance", "nonce"), ("nonce", "balance")] {
+        let lines = [
+            change(1, "balance", json!("0x1")),
+            change(2, set, json!("0x1")),
+            change(2, cleared, Value::Null),
+        ];
+        let file = place.file("feed.jsonl", lines.map(|line| format!("{line}\n")).concat());
+        let told = icecore(&[&["ingest", &place.text(cleared), &file][..], &made].concat());
+        let told =
+            told.fails(2, &format!("feed.jsonl:3: block 2 clears the {cleared} of {A} and sets its {set}"));
+        assert!(told.err.contains("resumes after block 1"), "{}", told.err);
+    }
+    // A slot of an account that is not there.
+    let slot = json!({"block": 1, "address": B, "field": "storage", "slot": "0x1", "value": "0x1"});
+    let file = place.file("slot.jsonl", format!("{slot}\n"));
+    let told = icecore(&[&["ingest", &place.text("slot.ice"), &file][..], &made].concat());
+    let told = told.fails(2, "slot.jsonl:1: ");
+    assert!(told.err.contains(B), "{}", told.err);
+}
+
+#[test]
+fn options_that_an_archive_of_ethereum_has_no_use_for_are_refused() {
+    let place = Place::new();
+    let dir = archive(&place);
+    icecore(&["prove", &dir, A, "--domain", "storage"]).fails(2, "--slot");
+    icecore(&["prove", &dir, A, "--domain", "account"]).ok();
+    let folder = place.text("export");
+    for verb in [&["scan"][..], &["export", "--format", "csv", "--out", &folder]] {
+        let told = icecore(&[verb, &[&dir, "--domain", "balance"]].concat());
+        let told = told.fails(2, "unknown domain 'balance'");
+        assert!(told.err.contains("fields of accounts"), "{}", told.err);
+    }
+    let made = ["--format", "eth-changes", "--create", "--profile", "ethereum", "--rows", "off"];
+    let (file, other) = (place.text("feed.jsonl"), place.text("other.ice"));
+    icecore(&[&["ingest", &other, &file][..], &made].concat()).ok();
+    let again = [
+        "ingest",
+        &other,
+        &file,
+        "--format",
+        "eth-changes",
+        "--create",
+        "--profile",
+        "ethereum",
+        "--rows",
+        "on",
+    ];
+    icecore(&again).fails(2, "other.ice --build` gives it rows");
+    assert!(
+        icecore(&["stats", &other]).ok().out.contains("no rows, which `icecore rows DIR --build` builds")
+    );
+    // Blocks that are there, and the headers of another chain.
+    let headers =
+        (1..=6).map(|number| format!("{{\"number\":{number},\"stateRoot\":\"0x{}\"}}\n", "11".repeat(32)));
+    let headers = place.file("headers.jsonl", headers.collect::<Vec<_>>().concat());
+    let told = icecore(&["ingest", &other, &file, "--format", "eth-changes", "--headers", &headers]);
+    let told = told.fails(2, "block 1 is in the archive already, and its header is another one");
+    assert!(!told.err.contains("resumes after"), "{}", told.err);
+}

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use icecore::ethereum::{BlockState, Word};
+use icecore::ethereum::{BlockState, Word, keccak256};
 use icecore::{Archive, BlockWriter, Commitment, Error, Scan, View};
 
 use super::headers::Headers;
+use crate::encoding::hex;
 use crate::exit::Failure;
 use crate::input::{BALANCE, Block, CODE, FormatName, NONCE, STORAGE};
 
@@ -49,6 +50,19 @@ impl Form {
             writer.expect_root(headers.root_of(block.height)?);
         }
         Ok(writer)
+    }
+
+    /// An error of a commit, with the address and its line where it speaks of the path of an account.
+    pub(super) fn told(&self, block: &Block, error: Error) -> Failure {
+        let Error::NoState { reason, .. } = &error else { return error.into() };
+        let of_path = |key: &&[u8]| {
+            let path = key.first_chunk::<20>().map(|address| hex(&keccak256(address)[..20]));
+            path.is_some_and(|path| reason.contains(&path[2..]))
+        };
+        let mut changed = block.changes.iter().filter(|_| self.is_state);
+        let Some((domain, key, _)) = changed.find(|(_, key, _)| of_path(key)) else { return error.into() };
+        let (place, address) = (block.place_of(domain, key), hex(&key[..20]));
+        Failure::usage(format!("{place}: {error} (the account {address})"))
     }
 }
 
@@ -115,10 +129,32 @@ fn draft_state<'a>(
             _ => unreachable!("the formats have four domains"),
         }
     }
+    check_fields(block, &mut state)?;
     let before = state_before(archive, block.height)?;
     let mut writer = archive.draft(block.height);
     state.write(before.as_ref(), &mut writer)?;
     Ok(writer)
+}
+
+/// Refuses a block that says of an account that it is gone and that it is there.
+fn check_fields(block: &Block, state: &mut BlockState) -> Result<(), Failure> {
+    for (domain, key, value) in block.changes.iter().filter(|(domain, ..)| [BALANCE, NONCE].contains(domain))
+    {
+        let Some(address) = key.first_chunk().filter(|_| value.is_none()) else { continue };
+        let account = state.account(*address);
+        let (cleared, set, other) = match domain {
+            BALANCE => ("balance", "nonce", account.nonce.is_some_and(|nonce| nonce.is_some())),
+            _ => ("nonce", "balance", account.balance.is_some_and(|balance| balance.is_some())),
+        };
+        if other {
+            let (place, address) = (block.place_of(domain, key), hex(address));
+            return Err(Failure::usage(format!(
+                "{place}: block {} clears the {cleared} of {address} and sets its {set}: an account that is there has both",
+                block.height
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// A number of up to 32 bytes, big-endian.

@@ -4,6 +4,7 @@ mod form;
 mod headers;
 mod help;
 mod tally;
+mod target;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -12,14 +13,15 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
 
 use icecore::{
-    Archive, Commitment, Comparison, Difference, Domain, Durability, Error, Maintenance, MergeOptions,
-    OpenOptions, ReindexRule, Written,
+    Archive, Commitment, Comparison, Difference, Domain, Durability, Error, MergeOptions, ReindexRule,
+    Written,
 };
 use indicatif::ProgressBar;
 
 use self::form::Form;
 use self::tally::{Tally, summarise, tell_empty, tell_unknown};
-use super::create::{Declared, Every, Shape, Switch, names};
+use self::target::{check_domains, create, declared, open_present};
+use super::create::{Declared, Shape};
 use super::tell_repairs;
 use crate::encoding::{Encoding, Face, brief};
 use crate::exit::{Failure, Outcome};
@@ -221,117 +223,6 @@ fn check(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The archive, where there is one.
-fn open_present(args: &Args) -> Result<Option<Archive>, Failure> {
-    match Archive::open(&args.dir, options(args)) {
-        Err(Error::NotAnArchive { .. }) if args.create => Ok(None),
-        opened => {
-            let archive = opened?;
-            check_shape(&archive, args)?;
-            Ok(Some(archive))
-        }
-    }
-}
-
-fn options(args: &Args) -> OpenOptions {
-    let threads = std::thread::available_parallelism();
-    let options = OpenOptions::new();
-    let options = args.tree_memory.map_or(options, |ByteSize(bytes)| options.tree_memory(bytes));
-    options
-        .resident_budget(0)
-        .durability(args.sync.0)
-        .maintenance(if args.no_merge { Maintenance::EmitOnly } else { Maintenance::Background })
-        .parallelism(threads.map_or(icecore::Parallelism::Off, icecore::Parallelism::Threads))
-}
-
-/// The domains of an archive that is yet to be made.
-fn declared(args: &Args) -> Vec<Domain> {
-    if args.shape.commitment() == Commitment::Ethereum {
-        return args.domains.iter().map(|declared| declared.0.clone()).collect();
-    }
-    let of_format = args.format.domains();
-    if args.domains.is_empty() {
-        return of_format.iter().map(|name| args.format.declare(name)).collect();
-    }
-    let declared = args.domains.iter().map(|declared| match declared.0.key_len {
-        None if of_format.contains(&declared.0.name.as_str()) => args.format.declare(&declared.0.name),
-        _ => declared.0.clone(),
-    });
-    declared.collect()
-}
-
-fn create(args: &Args, domains: Vec<Domain>) -> Result<Archive, Failure> {
-    // Creating opens with options of its own.
-    Archive::create(&args.dir, args.shape.options(domains))?.close()?;
-    Ok(Archive::open(&args.dir, options(args))?)
-}
-
-/// What was fixed at creation cannot be asked for differently later.
-fn check_shape(archive: &Archive, args: &Args) -> Result<(), Failure> {
-    let reader = archive.reader();
-    let way_out = match reader.head() {
-        Some(_) => String::new(),
-        None => format!("; it has no block yet: remove {} and start again", args.dir.display()),
-    };
-    let differs = |option: &str, asked: String, there: String| {
-        Err(Failure::usage(format!(
-            "{option} {asked}: the archive was created with {there}, which cannot be changed{way_out}"
-        )))
-    };
-    match args.shape.blocks_per_step {
-        Some(asked) if asked != reader.blocks_per_step() => {
-            return differs("--blocks-per-step", asked.to_string(), reader.blocks_per_step().to_string());
-        }
-        _ => {}
-    }
-    match args.shape.reorg_window {
-        Some(asked) if asked != reader.reorg_window() => {
-            return differs("--reorg-window", asked.to_string(), reader.reorg_window().to_string());
-        }
-        _ => {}
-    }
-    let every = Every(reader.snapshot_period());
-    match args.shape.snapshot_every {
-        Some(asked) if asked != every => {
-            return differs("--snapshot-every", asked.to_string(), every.to_string());
-        }
-        _ => {}
-    }
-    if args.shape.is_committed() && args.shape.commitment() != reader.commitment() {
-        let asked = args.shape.commitment().to_string();
-        return differs("the commitment", asked, reader.commitment().to_string());
-    }
-    let rows = Switch::of(reader.keeps_rows());
-    match args.shape.rows {
-        Some(asked) if asked != rows => return differs("--rows", asked.to_string(), rows.to_string()),
-        _ => {}
-    }
-    let there = reader.domains();
-    let fits = |asked: &Declared, there: &Domain| {
-        asked.0.name == there.name && asked.0.key_len.is_none_or(|len| there.key_len == Some(len))
-    };
-    let all_fit =
-        args.domains.len() == there.len() && args.domains.iter().zip(there).all(|(a, b)| fits(a, b));
-    if !args.domains.is_empty() && !all_fit {
-        let asked: Vec<_> = args.domains.iter().map(|declared| declared.0.clone()).collect();
-        return differs("--domain", names(&asked), names(there));
-    }
-    Ok(())
-}
-
-fn check_domains(domains: &[Domain], format: FormatName) -> Result<(), Failure> {
-    let is_there = |name: &str| domains.iter().any(|domain| domain.name == name);
-    if format == FormatName::Jsonl || format.domains().iter().all(|name| is_there(name)) {
-        return Ok(());
-    }
-    let name = if format == FormatName::EthChanges { "eth-changes" } else { "geth-diff" };
-    Err(Failure::usage(format!(
-        "the format {name} needs the domains {}; the archive has {}",
-        format.domains().join(", "),
-        names(domains)
-    )))
-}
-
 /// The bytes of all files together, if they can be known.
 fn size_of(files: &[PathBuf]) -> Option<u64> {
     files.iter().try_fold(0, |sum, path| {
@@ -370,7 +261,8 @@ fn commit_all(
         if head.is_some_and(|head| block.height <= head) {
             pass_over(archive, form, &block, tally)?;
         } else {
-            tally.root = Some(form.draft(archive, &block)?.commit()?);
+            let committed = form.draft(archive, &block)?.commit();
+            tally.root = Some(committed.map_err(|error| form.told(&block, error))?);
             tally.blocks += 1;
             tally.changes += block.changes.len() as u64;
             tally.overwritten += block.changes.overwritten();
@@ -384,7 +276,15 @@ fn commit_all(
 fn pass_over(archive: &Archive, form: &mut Form, block: &Block, tally: &mut Tally) -> Result<(), Failure> {
     let height = block.height;
     let conflict = |reason| Err(Failure::Conflict { block: height, reason });
-    match form.draft(archive, block)?.compare()? {
+    let compared = match form.draft(archive, block)?.compare() {
+        Err(error @ Error::UnexpectedRoot { .. }) => {
+            return conflict(format!(
+                "block {height} is in the archive already, and its header is another one: {error}"
+            ));
+        }
+        compared => compared?,
+    };
+    match compared {
         Comparison::Same => {}
         Comparison::Contained => tally.contained += 1,
         Comparison::Pruned => tally.pruned += 1,
