@@ -8,6 +8,7 @@ use icecore_segments::{Entry, EntrySource, Value};
 
 use crate::archive::Archive;
 use crate::commitment::Commitment;
+use crate::domain::DomainId;
 use crate::error::{Error, ErrorKind};
 use crate::ethereum::{Address, BlockState, word};
 use crate::maintain::emission::emit_entries;
@@ -30,6 +31,9 @@ const LARGE: Address = [0xAA; 20];
 const SMALL: Address = [0xBB; 20];
 /// In segments; one more is in the log.
 const LAST: u64 = 7;
+
+/// What becomes of a value.
+type Change = dyn Fn(Option<Vec<u8>>) -> Option<Vec<u8>>;
 
 fn address(number: u64) -> Address {
     let mut address = [0; 20];
@@ -73,11 +77,16 @@ fn archive() -> SimStorage {
 }
 
 /// Writes the nodes again with what `change` makes of a key at a block: nothing where it gives `None`.
-fn forge(disk: &SimStorage, wanted: &[u8], block: u64, change: &dyn Fn(Option<Vec<u8>>) -> Option<Vec<u8>>) {
+fn forge(disk: &SimStorage, wanted: &[u8], block: u64, change: &Change) {
+    let nodes = open(disk).writer.shared.directory.config.nodes().unwrap();
+    forge_in(disk, nodes, wanted, block, change);
+}
+
+/// The same of any domain.
+fn forge_in(disk: &SimStorage, nodes: DomainId, wanted: &[u8], block: u64, change: &Change) {
     let archive = open(disk);
     let writer = &archive.writer;
     let (directory, version) = (&writer.shared.directory, writer.read_state());
-    let nodes = directory.config.nodes().unwrap();
     let segment = version.domain(nodes).iter().find(|s| s.blocks.0 <= block && block <= s.blocks.1).unwrap();
     let file = KvFile::open_for_pass(directory, &segment.record).unwrap();
     let mut cursor = file.view().cursor();
@@ -130,7 +139,7 @@ fn prove(disk: &SimStorage, what: &str) {
 }
 
 /// Where something was forged: what to call it, the key, the block, and what is there then.
-type Forgery = (&'static str, NodeKey, u64, Box<dyn Fn(Option<Vec<u8>>) -> Option<Vec<u8>>>);
+type Forgery = (&'static str, NodeKey, u64, Box<Change>);
 
 fn forgeries() -> Vec<Forgery> {
     let storage = |address: &Address| TrieId::Storage(keccak256(address));
@@ -148,7 +157,7 @@ fn forgeries() -> Vec<Forgery> {
                 value[0] ^= 1;
                 value
             })
-        }) as Box<dyn Fn(Option<Vec<u8>>) -> Option<Vec<u8>>>
+        }) as Box<Change>
     };
     let gone = || Box::new(|_| None) as Box<_>;
     let be = |bytes: Vec<u8>| Box::new(move |_| Some(bytes.clone())) as Box<_>;
@@ -215,7 +224,7 @@ fn a_state_that_is_wrong_is_not_blamed_on_its_nodes() {
     let archive = open(&disk);
     let writer = &archive.writer;
     let version = writer.read_state();
-    let storage = crate::domain::DomainId::STORAGE;
+    let storage = DomainId::STORAGE;
     let segment = version.domain(storage).iter().find(|segment| segment.blocks.0 <= 2).unwrap();
     let file = KvFile::open_for_pass(&writer.shared.directory, &segment.record).unwrap();
     let mut cursor = file.view().cursor();
@@ -234,6 +243,30 @@ fn a_state_that_is_wrong_is_not_blamed_on_its_nodes() {
         let refused = archive.at(3).unwrap().prove_account(&address, &[word(1)]).unwrap_err();
         assert!(matches!(refused, Error::RootMismatch { block: 3, .. }), "{refused}");
     }
+}
+
+#[test]
+fn an_unwinding_compares_what_it_goes_back_to() {
+    let sound = archive();
+    let head = |archive: &Archive| archive.reader().head();
+    let in_accounts = NodeKey::trie_row(None, 1, &Nibbles::prefix(&keccak256(&address(4)), 1).paths().0);
+    let disk = sound.kill_clone();
+    forge(&disk, in_accounts.as_bytes(), 4, &|value| {
+        value.map(|value| value.iter().map(|byte| byte ^ 1).collect())
+    });
+    let archive = open(&disk);
+    assert!(matches!(archive.unwind(4, &()), Err(Error::NodeDamaged { block: 4, .. })));
+    assert_eq!(head(&archive), Some(LAST + 1), "nothing has changed");
+    archive.unwind(3, &()).unwrap();
+    // What a block wrote.
+    let disk = sound.kill_clone();
+    forge_in(&disk, DomainId::ACCOUNT, &keccak256(&address(5)), 4, &|value| {
+        value.map(|value| [&value[..], &[0]].concat())
+    });
+    let archive = open(&disk);
+    assert!(matches!(archive.unwind(5, &()), Err(Error::DigestMismatch { block: 4 })));
+    assert_eq!(head(&archive), Some(LAST + 1), "nothing has changed");
+    archive.unwind(3, &()).unwrap();
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use icecore_segments::checksum::Checksum;
 use icecore_segments::step::{BlockNumber, Step, StepRange};
 use icecore_segments::{Entry, EntrySource};
 
@@ -14,6 +15,7 @@ use crate::domain::{DomainId, RootRow, root_height};
 use crate::error::Error;
 use crate::maintain::file_work::FileWork;
 use crate::maintain::new_segment::options_of_new;
+use crate::merkle::check_state::check_rows;
 use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
 use crate::segment::live::KvFile;
@@ -29,12 +31,16 @@ type Blocks = BTreeMap<BlockNumber, TakenBlock>;
 
 struct TakenBlock {
     root: [u8; 32],
+    /// What was recorded of its changes.
+    recorded: Option<Checksum>,
     changes: Vec<(DomainId, Vec<u8>, Option<Vec<u8>>)>,
 }
 
-/// Forgets the blocks above `to`; a height between two blocks stands for the lower one.
+/// Forgets the blocks above `to`; a height between two blocks stands for the lower one. What becomes the head is compared with what was
+/// recorded of it first: with its root where the tree or rows are at hand, and what goes back into the log with its digests.
 ///
 /// # Errors
+/// [`Error::RootMismatch`], [`Error::DigestMismatch`], [`Error::NodeDamaged`] where that differs: nothing has changed then.
 /// [`Error::OutOfRange`] for a height that cannot be read: what is below it is not there to go back to. [`Error::NoRoom`] on a
 /// disk that is full although the reserve was given up; nothing has changed then.
 pub(crate) fn unwind(writer: &Writer, to: BlockNumber, listener: &dyn ProgressListener) -> Result<(), Error> {
@@ -74,11 +80,17 @@ fn unwind_memory(writer: &Writer, to: BlockNumber) -> Result<(), Error> {
     if version.head == Some(to) {
         return Ok(());
     }
+    // Before the record: what cannot be unwound to stays as it is.
+    let has_tree = guard.rewind_tree(to);
+    if has_tree {
+        let found = guard.tree()?.root();
+        version.check_root(to, found).inspect_err(|_| guard.drop_tree())?;
+    }
     guard.log_unwind(to)?;
     writer.unwinds.fetch_add(1, Ordering::Relaxed);
     let mut next = (*version).clone();
     // Without the tree the tables have no nodes: with it they are made again.
-    next.unwind_tables(to, guard.rewind_tree(to));
+    next.unwind_tables(to, has_tree);
     guard.install(next);
     Ok(())
 }
@@ -94,6 +106,8 @@ fn unwind_segments(
     let config = Arc::clone(&writer.shared.directory.config);
     let boundary = config.step_len.step_of(to);
     let blocks = take_blocks(writer, version, boundary, to)?;
+    check_blocks(version, &blocks)?;
+    check_rows(version, &config, to)?;
     let emitted_head = head_before(writer, version, boundary)?;
     let mut edit = VersionEdit::default();
     let long = work.begin_long();
@@ -150,6 +164,19 @@ fn take_blocks(
         }
     }
     Ok(blocks)
+}
+
+/// Compares the blocks that go back into the log with what was recorded of them: there they would have a new digest, and nobody could tell
+/// any more that they are others.
+fn check_blocks(version: &ReadState, blocks: &Blocks) -> Result<(), Error> {
+    for (height, block) in blocks {
+        // What the lowest block of a pruned archive changed is not known any more.
+        let is_floor = version.is_pruned && version.first == Some(*height);
+        if !is_floor && block.recorded.is_some_and(|recorded| recorded != digest(&block.as_refs())) {
+            return Err(Error::DigestMismatch { block: *height });
+        }
+    }
+    Ok(())
 }
 
 /// What remains of a segment when the steps from `boundary` on go.
@@ -221,7 +248,8 @@ fn take(
     if domain == DomainId::ROOTS {
         let row = value.and_then(|row| RootRow::decode(&row));
         let row = row.ok_or(Error::RootMissing { block: entry.block })?;
-        blocks.insert(entry.block, TakenBlock { root: row.root.0, changes: Vec::new() });
+        blocks
+            .insert(entry.block, TakenBlock { root: row.root.0, recorded: row.changes, changes: Vec::new() });
         return Ok(());
     }
     if let Some(block) = blocks.get_mut(&entry.block) {

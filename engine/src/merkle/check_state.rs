@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 
+use icecore_hot::Root;
 use icecore_hot::ethereum::{EMPTY_ROOT, KeyPath, Nibbles, PartialTrieBuilder, StateTrie, TrieId};
 use icecore_segments::step::BlockNumber;
 
@@ -87,20 +88,7 @@ fn check_past(
         let (key, row) = row?;
         let block = root_height(&key).ok_or(Error::RootMissing { block: last })?;
         let row = RootRow::decode(&row).ok_or(Error::RootMissing { block })?;
-        let wrong = |key: NodeKey| node_damaged(version, nodes, key.as_bytes(), block);
-        let depth = match accounts_depth(version, nodes, block, &tally)? {
-            Some((of, depth)) if of == block => depth,
-            _ => return Err(wrong(NodeKey::ROOT)),
-        };
-        let Some(top) = depth.top() else { continue };
-        let trie = KeptTrie { version, nodes, at: block, account: None, depth: top };
-        let opened = trie.open(&[], &tally)?;
-        // Where a row has nothing there is a leaf or none.
-        let accounts = StateRows { version, nodes, tally: &tally, at: block }.accounts(&opened.ranges)?;
-        let root = opened.complete(&accounts, PartialTrieBuilder::push_account).map(|trie| trie.root());
-        if root != Some(row.root) {
-            return Err(wrong(NodeKey::trie_row(None, 1, &[0; 32])));
-        }
+        check_row_at(version, nodes, &tally, block, row.root)?;
         if block - told >= PROGRESS_EVERY {
             listener.advance(block - told);
             told = block;
@@ -108,6 +96,41 @@ fn check_past(
     }
     listener.end();
     Ok(())
+}
+
+/// Puts the rows of accounts at depth 1 together at `to`, a block in segments, where they are kept and can be read.
+pub(crate) fn check_rows(version: &ReadState, config: &Config, to: BlockNumber) -> Result<(), Error> {
+    let Some(nodes) =
+        config.nodes().filter(|_| version.keeps_rows && config.commitment == Commitment::Ethereum)
+    else {
+        return Ok(());
+    };
+    let (tally, (block, root)) = (Tally::default(), version.newest_root(to)?);
+    match check_row_at(version, nodes, &tally, block, root) {
+        Err(error) if (StateRows { version, nodes, tally: &tally, at: block }).is_of_file(&error) => Ok(()),
+        checked => checked,
+    }
+}
+
+fn check_row_at(
+    version: &ReadState,
+    nodes: DomainId,
+    tally: &Tally,
+    block: BlockNumber,
+    recorded: Root,
+) -> Result<(), Error> {
+    let wrong = |key: NodeKey| node_damaged(version, nodes, key.as_bytes(), block);
+    let depth = match accounts_depth(version, nodes, block, tally)? {
+        Some((of, depth)) if of == block => depth,
+        _ => return Err(wrong(NodeKey::ROOT)),
+    };
+    let Some(top) = depth.top() else { return Ok(()) };
+    let trie = KeptTrie { version, nodes, at: block, account: None, depth: top };
+    let opened = trie.open(&[], tally)?;
+    // Where a row has nothing there is a leaf or none.
+    let accounts = StateRows { version, nodes, tally, at: block }.accounts(&opened.ranges)?;
+    let root = opened.complete(&accounts, PartialTrieBuilder::push_account).map(|trie| trie.root());
+    if root == Some(recorded) { Ok(()) } else { Err(wrong(NodeKey::trie_row(None, 1, &[0; 32]))) }
 }
 
 /// The nodes of the state at a block beside its trie.

@@ -6,11 +6,11 @@
 //! among the nodes is in no log, it is made again. So while there is a tree the tables have the nodes of all their blocks, and while
 //! there is none they have no nodes at all.
 
-use icecore_hot::HashBackend;
 use icecore_hot::ethereum::{
     Account, EMPTY_ROOT, KeyPath, Nibbles, NodeRef, StateBatch, StateLoader, StateTrie, TrieError, TrieId,
     Undo, keccak256,
 };
+use icecore_hot::{HashBackend, Root};
 use icecore_segments::step::BlockNumber;
 
 use crate::commitment::{ACCOUNT_LEN, Commitment};
@@ -259,6 +259,10 @@ impl LiveTree for EthereumTree {
         self.window.push(height, BlockUndo { height, trie: applied.undo, depths });
         self.window.trim(config.reorg_window).for_each(drop);
         Ok(Applied { root: applied.root, nodes })
+    }
+
+    fn root(&self) -> Root {
+        self.trie.root()
     }
 
     fn rewind(&mut self, version: &ReadState, to: BlockNumber) -> bool {

@@ -6,7 +6,7 @@
 //! what they change among the nodes is in no log, it is made again. So while there is a tree the tables have the nodes of
 //! all their blocks, and while there is none they have no nodes at all.
 
-use icecore_hot::{Batch, DirtyKeys, HotTree, KeyHash, Parallelism, Undo, value_hash};
+use icecore_hot::{Batch, DirtyKeys, HotTree, KeyHash, Parallelism, Root, Undo, value_hash};
 use icecore_segments::step::BlockNumber;
 
 use crate::domain::DomainId;
@@ -147,6 +147,10 @@ impl LiveTree for IcecoreTree {
         leaves.into_iter().for_each(|(key, value)| add(key, value));
         self.trim_undo_window(config);
         Ok(Applied { root, nodes })
+    }
+
+    fn root(&self) -> Root {
+        self.tree.root()
     }
 
     fn rewind(&mut self, _: &ReadState, to: BlockNumber) -> bool {

@@ -55,6 +55,10 @@ impl LiveTree for NoTree {
         Ok(Applied { root: Root::EMPTY, nodes: Vec::new() })
     }
 
+    fn root(&self) -> Root {
+        Root::EMPTY
+    }
+
     fn rewind(&mut self, _: &ReadState, _: BlockNumber) -> bool {
         true
     }

@@ -49,6 +49,9 @@ pub(crate) trait LiveTree: Send {
         changes: &[ChangeRef<'_>],
     ) -> Result<Applied, Error>;
 
+    /// The root of the state that it is of.
+    fn root(&self) -> Root;
+
     /// Takes the blocks above `to`, the height of a block, back; `version` still has them. `false` when it no longer knows how: it may
     /// be in between then.
     fn rewind(&mut self, version: &ReadState, to: BlockNumber) -> bool;
