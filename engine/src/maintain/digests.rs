@@ -79,7 +79,6 @@ mod tests {
     use std::path::Path;
 
     use crate::archive::Archive;
-    use crate::domain::DomainId;
     use crate::maintain::merge::MergeOptions;
     use crate::maintain::verify::{VerifyMode, verify};
     use crate::manifest::Manifest;

@@ -12,7 +12,7 @@ use crate::commitment::ACCOUNT_LEN;
 use crate::domain::{ACCOUNT, DomainId, STORAGE};
 use crate::error::Error;
 use crate::merkle::leaf_range::LeafRange;
-use crate::merkle::state_leaves::StateLeaves;
+use crate::merkle::state_leaves::{StateLeaves, path_of, prefix_of};
 use crate::wal::ChangeRef;
 
 /// Groups that are read together: the pages of the next ones are on their way meanwhile.
@@ -154,13 +154,4 @@ fn storage_root(leaves: StateLeaves<'_>, account: &KeyPath) -> Result<[u8; 32], 
     let mut builder = PartialTrieBuilder::new();
     slots.iter().try_for_each(|(path, value)| builder.push_slot(path, value)).map_err(damaged)?;
     Ok(builder.finish(HashBackend::default()).root().0)
-}
-
-/// A whole path from the key that is stored.
-fn path_of(key: &[u8]) -> KeyPath {
-    key.try_into().expect("the domain fixes the length of keys")
-}
-
-fn prefix_of(path: &KeyPath) -> [u8; ACCOUNT_LEN] {
-    *path.first_chunk().expect("a path is longer")
 }

@@ -7,37 +7,30 @@
 //! there is none they have no nodes at all.
 
 use icecore_hot::ethereum::{
-    Account, EMPTY_ROOT, KeyPath, Nibbles, NodeRef, StateBatch, StateLoader, StateTrie, TrieError, TrieId,
-    Undo, keccak256,
+    Account, EMPTY_ROOT, KeyPath, Nibbles, NodeRef, StateBatch, StateTrie, TrieError, TrieId, Undo, keccak256,
 };
 use icecore_hot::{HashBackend, Root};
 use icecore_segments::step::BlockNumber;
 
 use crate::commitment::{ACCOUNT_LEN, Commitment};
-use crate::domain::{ACCOUNT, DomainId, STORAGE};
+use crate::domain::DomainId;
 use crate::error::Error;
 use crate::memtable::node_key::{NodeKey, NodeValue, NodeVersion};
 use crate::merkle::collapsed;
 use crate::merkle::live_tree::{self, Applied, LiveTree, Parent, UndoWindow};
+use crate::merkle::load_trie::{LoadedTrie, load_checked, load_depths};
 use crate::merkle::row_depths::{DepthChange, RowDepth, RowDepths};
-use crate::merkle::state_leaves::{StateLeaves, decode_account};
-use crate::merkle::trie_rows::{StorageNode, accounts_depth, first_without_nodes, row_version};
+use crate::merkle::state_leaves::{StateLeaves, path_of, prefix_of};
+use crate::merkle::trie_rows::{StorageNode, first_without_nodes, row_version};
 use crate::options::Config;
 use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
 use crate::read::scan::MergeScan;
 use crate::read::scan_range::Scan;
-use crate::stats::Tally;
 use crate::wal::ChangeRef;
-
-/// The first bytes of an account's path, which a stored slot begins with.
-type AccountPrefix = [u8; ACCOUNT_LEN];
 
 /// When the tree has no room left, one part in so many of its memory is freed: a short pause, and not one with every block.
 const COLLAPSED_SHARE: u64 = 64;
-
-/// Leaves between two words to the listener.
-const PROGRESS_EVERY: u64 = 1 << 12;
 
 /// The trie of the state at the head, and what takes its newest blocks back.
 pub(crate) struct EthereumTree {
@@ -387,104 +380,4 @@ fn shown(bytes: &[u8]) -> Nibbles {
     let mut path = [0; 32];
     path[..bytes.len()].copy_from_slice(bytes);
     Nibbles::prefix(&path, 2 * bytes.len())
-}
-
-/// A whole path from the key that is stored.
-pub(crate) fn path_of(key: &[u8]) -> KeyPath {
-    key.try_into().expect("the domain fixes the length of keys")
-}
-
-fn prefix_of(path: &KeyPath) -> AccountPrefix {
-    *path.first_chunk().expect("a path is longer")
-}
-
-/// The depths of the rows that the tries have at `at`; `large` are the accounts whose storages may have some.
-pub(crate) fn load_depths(
-    version: &ReadState,
-    config: &Config,
-    at: BlockNumber,
-    large: &[KeyPath],
-) -> Result<RowDepths, Error> {
-    let (mut depths, tally) = (RowDepths::default(), Tally::default());
-    let Some(nodes) = config.nodes() else { return Ok(depths) };
-    if let Some((_, depth)) = accounts_depth(version, nodes, at, &tally)? {
-        depths.set(&TrieId::Accounts, depth);
-    }
-    for account in large {
-        if let Some(storage) = StorageNode::of(version, nodes, account, at, &tally)? {
-            depths.set(&TrieId::Storage(*account), storage.depth);
-        }
-    }
-    Ok(depths)
-}
-
-/// A trie that was read.
-pub(crate) struct LoadedTrie {
-    pub(crate) trie: StateTrie,
-    /// The accounts with so many slots that their storages may have rows.
-    pub(crate) large: Vec<KeyPath>,
-}
-
-/// The trie of the state at `at`, whose root is the recorded one.
-pub(crate) fn load_checked(
-    version: &ReadState,
-    at: BlockNumber,
-    memory: u64,
-    listener: &dyn ProgressListener,
-) -> Result<LoadedTrie, Error> {
-    let loaded = load_trie(version, at, memory, listener)?;
-    version.check_root(at, loaded.trie.root())?;
-    Ok(loaded)
-}
-
-/// The trie of the state at `at`, its root not compared yet. Leaves collapse where its nodes would take more than `memory`.
-///
-/// # Cost
-/// Reads the newest version of every account and slot.
-pub(crate) fn load_trie(
-    version: &ReadState,
-    at: BlockNumber,
-    memory: u64,
-    listener: &dyn ProgressListener,
-) -> Result<LoadedTrie, Error> {
-    listener.begin(&format!("build the trie of block {at}"), None);
-    let damaged = |domain| Error::RecordDamaged { domain, block: at };
-    let mut loader = StateLoader::within(HashBackend::default(), memory);
-    let mut slots = MergeScan::new(version, DomainId::STORAGE, &Scan::all(), at)?;
-    let mut slot = slots.next().transpose()?;
-    let mut large = Vec::new();
-    let mut loaded = 0;
-    let mut advance = || {
-        loaded += 1;
-        if loaded % PROGRESS_EVERY == 0 {
-            listener.advance(PROGRESS_EVERY);
-        }
-    };
-    for account in MergeScan::new(version, DomainId::ACCOUNT, &Scan::all(), at)? {
-        let (key, record) = account?;
-        let path = path_of(&key);
-        let of_account = decode_account(&record, at)?;
-        loader.push_account_without_root(&path, &of_account).map_err(|_| damaged(ACCOUNT))?;
-        advance();
-        let mut len = 0;
-        while let Some((key, value)) = slot.take_if(|(key, _)| key[..ACCOUNT_LEN] <= path[..ACCOUNT_LEN]) {
-            if !key.starts_with(&path[..ACCOUNT_LEN]) {
-                return Err(damaged(STORAGE));
-            }
-            let pushed = loader.push_slot(&path_of(&key[ACCOUNT_LEN..]), &value);
-            pushed.map_err(|_| damaged(STORAGE))?;
-            slot = slots.next().transpose()?;
-            advance();
-            len += 1;
-        }
-        if len >= RowDepth::LEAVES_MIN {
-            large.push(path);
-        }
-    }
-    if slot.is_some() {
-        return Err(damaged(STORAGE));
-    }
-    let trie = loader.finish().map_err(|_| damaged(STORAGE))?;
-    listener.end();
-    Ok(LoadedTrie { trie, large })
 }

@@ -13,6 +13,7 @@ pub(crate) mod leaf_range;
 pub(crate) mod leaves;
 pub(crate) mod live_build;
 pub(crate) mod live_tree;
+pub(crate) mod load_trie;
 pub(crate) mod node_error;
 pub(crate) mod parallel;
 pub(crate) mod prefetch;

@@ -11,7 +11,7 @@ use icecore_segments::step::BlockNumber;
 use crate::error::{Error, ErrorKind};
 use crate::merkle::account_proof::{AccountProof, Address, SlotProof, Word};
 use crate::merkle::check_state::explain;
-use crate::merkle::ethereum_tree::load_trie;
+use crate::merkle::load_trie::load_trie;
 use crate::merkle::state_rows::StateRows;
 use crate::options::Config;
 use crate::read::read_state::ReadState;

@@ -107,3 +107,13 @@ fn slot_value(record: &[u8], at: BlockNumber) -> Result<Word, Error> {
     value[start..].copy_from_slice(record);
     Ok(value)
 }
+
+/// A whole path from the key that is stored.
+pub(crate) fn path_of(key: &[u8]) -> KeyPath {
+    key.try_into().expect("the domain fixes the length of keys")
+}
+
+/// The first bytes of an account's path, which a stored slot begins with.
+pub(crate) fn prefix_of(path: &KeyPath) -> [u8; ACCOUNT_LEN] {
+    *path.first_chunk().expect("a path is longer")
+}

@@ -6,7 +6,7 @@ use icecore_segments::step::BlockNumber;
 use crate::commitment::Commitment;
 use crate::error::Error;
 use crate::merkle::build::build_tree;
-use crate::merkle::ethereum_tree::load_trie;
+use crate::merkle::load_trie::load_trie;
 use crate::options::Config;
 use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;

@@ -280,14 +280,15 @@ fn bytes(archive: &Archive, domain: &str) -> u64 {
     segments.map(|segment| segment.kv_bytes + segment.bt_bytes + segment.kvei_bytes).sum()
 }
 
-fn address(number: u64) -> Address {
+/// The address of an account.
+pub(crate) fn address(number: u64) -> Address {
     let mut address = [0; 20];
     address[..8].copy_from_slice(&mix(number).to_be_bytes());
     address
 }
 
 /// An account with a nonce and a balance of some Ether.
-fn record(number: u64, new: u64) -> Vec<u8> {
+pub(crate) fn record(number: u64, new: u64) -> Vec<u8> {
     let balance = word(mix(number ^ new));
     Account { nonce: 1 + mix(new) % 1000, balance, ..Account::default() }.encode()
 }

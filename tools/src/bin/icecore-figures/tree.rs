@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
-use icecore::ethereum::{ACCOUNT, Account, Address, word};
+use icecore::ethereum::{ACCOUNT, Address};
 use icecore::storage::os::OsStorage;
 use icecore::{Archive, Commitment, Durability, Maintenance, MergeOptions, OpenOptions, Options};
 use icecore_hot::HashBackend;
@@ -16,10 +16,11 @@ use icecore_tools::machine::{Conditions, load_average};
 use icecore_tools::measure::baseline::deep_reads;
 use icecore_tools::measure::evict::EvictMethod;
 use icecore_tools::measure::peak::{Peak, watch};
-use icecore_tools::workload::{SplitMix64, mix};
+use icecore_tools::workload::SplitMix64;
 use serde::{Deserialize, Serialize};
 
 use crate::child::{Work, spawn};
+use crate::proofs::{address, record};
 use crate::report::Figures;
 
 /// The accounts come in the order of their paths, a first byte of the path a block, and each block is a step.
@@ -192,16 +193,4 @@ fn evict(dir: &Path) -> Result<(), Box<dyn Error>> {
         EvictMethod::Fadvise.evict_mapped(&file)?;
     }
     Ok(())
-}
-
-fn address(number: u64) -> Address {
-    let mut address = [0; 20];
-    address[..8].copy_from_slice(&mix(number).to_be_bytes());
-    address
-}
-
-/// An account with a nonce and a balance of some Ether.
-fn record(number: u64, new: u64) -> Vec<u8> {
-    let balance = word(mix(number ^ new));
-    Account { nonce: 1 + mix(new) % 1000, balance, ..Account::default() }.encode()
 }
