@@ -171,7 +171,7 @@ mod tests {
         let manifest = Manifest::load(&OsStorage, &whole).unwrap();
         let segments = manifest.segments.iter().enumerate();
         let mut found = 0;
-        for (segment, _) in segments.filter(|(_, record)| record.domain != DomainId::ROOTS) {
+        for (segment, _) in segments.filter(|(_, record)| record.domain != crate::domain::DomainId::ROOTS) {
             let path = dir.path().join(format!("{segment}.ice"));
             assert!(without(&path, segment, true).1.is_err(), "{segment}");
             let error = push(&segment.to_string(), &path).unwrap_err();
