@@ -21,7 +21,7 @@ use crate::merkle::live_tree::{self, Applied, LiveTree, Parent, UndoWindow};
 use crate::merkle::load_trie::{LoadedTrie, load_checked, load_depths};
 use crate::merkle::row_depths::{DepthChange, RowDepth, RowDepths};
 use crate::merkle::state_leaves::{StateLeaves, path_of, prefix_of};
-use crate::merkle::trie_rows::{StorageNode, first_without_nodes, row_version};
+use crate::merkle::trie_rows::{StorageNode, row_version};
 use crate::options::Config;
 use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
@@ -63,9 +63,6 @@ impl EthereumTree {
         listener: &dyn ProgressListener,
     ) -> Result<Self, Error> {
         let base = version.emitted_head;
-        // Groups are read by way of the nodes, of which a build of rows that is not at its end has dropped some.
-        let is_built = version.keeps_rows || first_without_nodes(version, config, None)?.is_none();
-        let memory = if is_built { memory } else { u64::MAX };
         let mut live = match base {
             Some(base) if version.keeps_rows => Self::with_rows(version, config, base, memory, listener)?,
             Some(base) => Self {
