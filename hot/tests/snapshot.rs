@@ -3,7 +3,7 @@
 
 mod tree;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 
 use icecore_hot::{
@@ -65,6 +65,48 @@ fn a_tree_says_of_every_place_what_the_definition_says() {
                     assert_eq!(tree.node(&key, depth), expected, "{} keys, depth {depth}", keys.len());
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn the_nodes_above_a_batch_are_those_of_the_definition() {
+    let mut tree = HotTree::new(options(3));
+    let mut leaves = Leaves::new();
+    for round in 0..6_u64 {
+        let (mut batch, mut asked, before) = (Batch::new(), Vec::new(), leaves.clone());
+        for number in 0..40 {
+            let (name, value) = ((round * 23 + number * 7).to_le_bytes(), [round as u8; 5]);
+            let key = KeyHash::of("kv", &name);
+            asked.push(key.0);
+            if (round + number) % 3 == 0 {
+                batch.delete("kv", &name);
+                leaves.remove(&key.0);
+            } else {
+                batch.put("kv", &name, &value);
+                leaves.insert(key.0, leaf(&key.0, &value_hash(&value)));
+            }
+        }
+        let (_, undo) = tree.apply(&batch);
+        for depth in [0, 4, 8, 12] {
+            let mut found = Vec::new();
+            tree.nodes_above(&undo, depth, |key, hash| found.push((cut(&key.0, depth), hash)));
+            let node = |place: [u8; 32]| match definition(&leaves, &place, depth) {
+                Node::Inner(hash) => Some(hash),
+                Node::Empty | Node::Leaf(_) => None,
+            };
+            let places = |keys: Vec<[u8; 32]>| -> BTreeSet<[u8; 32]> {
+                keys.iter().map(|key| cut(key, depth)).collect()
+            };
+            // A key that stays what it was may be told of or not.
+            let changed = asked
+                .iter()
+                .filter(|key| before.get(*key).map(|leaf| leaf.0) != leaves.get(*key).map(|leaf| leaf.0));
+            let (due, may_be) = (places(changed.copied().collect()), places(asked.clone()));
+            let told: BTreeSet<_> = found.iter().map(|(place, _)| *place).collect();
+            assert!(told.is_superset(&due) && told.is_subset(&may_be), "round {round}, depth {depth}");
+            assert!(found.iter().all(|(place, hash)| *hash == node(*place)), "round {round}, depth {depth}");
+            assert!(found.is_sorted_by(|a, b| a.0 < b.0));
         }
     }
 }

@@ -32,7 +32,12 @@ impl PartialTree {
 
     /// Adds a leaf. Parts come in the order of their key hashes, and none is in another.
     pub fn push_leaf(&mut self, key: KeyHash, value_hash: &[u8; 32]) {
-        self.push(Part { key: key.0, hash: leaf(&key, value_hash), depth: None });
+        self.push_hashed(key, leaf(&key, value_hash));
+    }
+
+    /// Adds a leaf by its leaf hash, as [`LeafHasher::take`](crate::LeafHasher::take) gives it.
+    pub fn push_hashed(&mut self, key: KeyHash, hash: [u8; 32]) {
+        self.push(Part { key: key.0, hash, depth: None });
     }
 
     /// Adds a subtree of two leaves at least: those whose key hashes share the first `depth` bits of `key`.

@@ -167,9 +167,8 @@ impl HotTree {
         for depth in (0..256).step_by(spacing) {
             split(&changes, &mut below, depth, &mut groups);
             let mut nodes = vec![Node::Empty; groups.len()];
-            self.on_threads(&groups, &mut nodes, |groups, nodes| {
-                self.find_nodes(depth, &changes, groups, nodes);
-            });
+            let places: Vec<KeyHash> = groups.iter().map(|group| KeyHash(changes[group.start].key)).collect();
+            self.find_nodes(depth, &places, &mut nodes);
             for (group, node) in groups.drain(..).zip(nodes) {
                 let hash = if let Node::Inner(hash) = node { Some(hash) } else { None };
                 if hash.is_some() || depth == 0 || was_inner(&changes[group.clone()], node) {
@@ -190,17 +189,38 @@ impl HotTree {
         self.worker_pool.for_each(&mut threads, turns, |(), (items, out)| work(items, out));
     }
 
-    /// The node at `depth` above each group of changes.
-    fn find_nodes(&self, depth: usize, changes: &[Change], groups: &[Range<usize>], nodes: &mut [Node]) {
-        let ahead = self.options().prefetch.distance();
-        let head_at = |at: usize| groups.get(at).map(|group| prefix(&changes[group.start].key));
-        for (at, (group, node)) in groups.iter().zip(nodes).enumerate() {
-            if ahead > 0 {
-                let far = head_at(at + ENTRIES_PER_LEAF_DISTANCE * ahead);
-                self.prefetch_node(depth, far, head_at(at + ahead));
+    /// Visits every place at a depth that has a key below it which a batch changed, the batch applied last, that of `undo`: a key hash
+    /// below the place, and the hash of the inner node there, `None` where there is none now. Ascending.
+    ///
+    /// # Cost
+    /// Proportional to the keys of the batch. The threads of the tree look the places up; the caller's alone visits them.
+    pub fn nodes_above(&self, undo: &Undo, depth: usize, mut visit: impl FnMut(&KeyHash, Option<[u8; 32]>)) {
+        let mut places: Vec<KeyHash> = Vec::new();
+        for (key, _) in undo.keys() {
+            if places.last().is_none_or(|last| common_bits(&last.0, &key.0) < depth) {
+                places.push(key);
             }
-            *node = self.node(&KeyHash(changes[group.start].key), depth);
         }
+        let mut nodes = vec![Node::Empty; places.len()];
+        self.find_nodes(depth, &places, &mut nodes);
+        for (place, node) in places.iter().zip(nodes) {
+            visit(place, if let Node::Inner(hash) = node { Some(hash) } else { None });
+        }
+    }
+
+    /// The node at `depth` on the way to each of some keys, which ascend.
+    fn find_nodes(&self, depth: usize, keys: &[KeyHash], nodes: &mut [Node]) {
+        self.on_threads(keys, nodes, |keys, nodes| {
+            let ahead = self.options().prefetch.distance();
+            let head_at = |at: usize| keys.get(at).map(|key| prefix(&key.0));
+            for (at, (key, node)) in keys.iter().zip(nodes).enumerate() {
+                if ahead > 0 {
+                    let far = head_at(at + ENTRIES_PER_LEAF_DISTANCE * ahead);
+                    self.prefetch_node(depth, far, head_at(at + ahead));
+                }
+                *node = self.node(key, depth);
+            }
+        });
     }
 
     /// The leaf hashes of keys, as [`Self::leaf`] finds them.

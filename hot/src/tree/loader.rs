@@ -59,6 +59,12 @@ impl LeafHasher {
         self.len() == 0
     }
 
+    /// Takes the key hashes and the leaf hashes of all leaves out, in the order in which they came.
+    pub fn take(&mut self) -> impl Iterator<Item = (KeyHash, [u8; 32])> {
+        self.hash();
+        self.leaves.drain(..).map(|line| (KeyHash(line.halves[0]), line.halves[1]))
+    }
+
     fn hash(&mut self) {
         let from = self.leaves.len();
         self.leaves.resize(from + self.waiting.len(), Line { halves: [EMPTY; 2] });
