@@ -63,7 +63,7 @@ impl KeyShape {
         };
         let declared = reader.domains().iter().map(|domain| {
             let len = domain.key_len.filter(|_| domain.name != icecore::ethereum::CODE);
-            shape(&domain.name, len, domain.stored_key_len())
+            shape(&domain.name, len, domain.scanned_key_len())
         });
         declared.chain(["balance", "nonce"].map(|field| shape(field, Some(20), Some(20)))).collect()
     }

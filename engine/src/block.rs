@@ -46,7 +46,8 @@ impl<'a> BlockWriter<'a> {
     ///
     /// # Errors
     /// [`Error::UnknownDomain`]; [`Error::KeyLength`] where the domain fixes another length; [`Error::TooLarge`] for a key over
-    /// [`KEY_LEN_MAX`] (1024) bytes or a value over [`VALUE_LEN_MAX`] (1 GiB). The block stays as it was.
+    /// [`KEY_LEN_MAX`] (1024) bytes, 1016 in a domain [by path](crate::Domain::by_path), or a value over [`VALUE_LEN_MAX`] (1 GiB). The
+    /// block stays as it was.
     pub fn put<D: AsDomain + ?Sized>(&mut self, domain: &D, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.push(domain, key, Some(value))
     }
@@ -67,8 +68,10 @@ impl<'a> BlockWriter<'a> {
     ) -> Result<(), Error> {
         check_len("key", key, KEY_LEN_MAX as u64)?;
         check_len("value", value.unwrap_or_default(), VALUE_LEN_MAX)?;
-        with_stored_key(&self.writer.shared.directory.config, domain, key, |domain, key| {
-            self.changes.push(domain, key, value);
+        with_stored_key(&self.writer.shared.directory.config, domain, key, |domain, stored| {
+            let head = stored.len().saturating_sub(key.len());
+            check_len("key", key, (KEY_LEN_MAX - head) as u64)?;
+            self.changes.push(domain, stored, value);
             Ok(())
         })
     }

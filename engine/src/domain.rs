@@ -4,6 +4,9 @@
 //! the roots of all blocks, kept as versions like everything else, so that emission, merge, recovery and unwinding
 //! treat them alike. An archive with snapshots has another of its own, the last: the nodes of its tree.
 
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
 use icecore_hot::Root;
 use icecore_segments::bytes::array32_at;
 use icecore_segments::checksum::Checksum;
@@ -118,7 +121,7 @@ pub struct Domain {
     pub encoding: EncodingRule,
     /// The length of every key in bytes, 1 to 1024; `None` where keys may have any length up to 1024.
     pub key_len: Option<usize>,
-    /// The order in which keys are kept. The commitment of the archive chooses it.
+    /// The order in which keys are kept: see [`Domain::by_path`]. Those of Ethereum's own domains its commitment chooses.
     pub order: DomainOrder,
 }
 
@@ -137,6 +140,24 @@ impl Domain {
     /// ```
     pub fn key_len(mut self, len: usize) -> Self {
         self.key_len = Some(len);
+        self
+    }
+
+    /// Keeps the keys in the order of their paths in the Merkle tree instead of their own. What is below a position of the tree lies side
+    /// by side then, so that [every block is proven](crate::Options::keep_rows) from a few rows and a few thousand leaves. Only with
+    /// [`Commitment::Icecore`], and of all domains of an archive or of none: the tree is of all of them. Calls take and give plain keys
+    /// as ever; scans and changes give them in the order of their paths, which is none that means anything, and a scan has no range.
+    ///
+    /// # Cost
+    /// 8 bytes more for each key of a segment and each change in the log, and a hash for each call with a key. Keys have at most
+    /// 1016 bytes.
+    ///
+    /// ```
+    /// let accounts = icecore::Domain::new("accounts").key_len(20).by_path();
+    /// # let _ = accounts;
+    /// ```
+    pub fn by_path(mut self) -> Self {
+        self.order = DomainOrder::PathThenKey;
         self
     }
 
@@ -167,14 +188,59 @@ impl Domain {
         }
     }
 
-    /// The length of every key as it is stored, and as scans give it, in bytes; `None` where they may have any.
-    pub fn stored_key_len(&self) -> Option<usize> {
-        self.order.stored_len(self.key_len)
+    /// The length of every key as scans give it, in bytes; `None` where they may have any.
+    pub fn scanned_key_len(&self) -> Option<usize> {
+        self.order.shown_len(self.key_len)
     }
 
-    /// Whether a domain can have keys of this length.
-    pub(crate) fn is_key_len(len: usize) -> bool {
-        (1..=KEY_LEN_MAX).contains(&len)
+    /// Compares keys by the order in which scans of this domain give them.
+    ///
+    /// ```
+    /// let keys = icecore::Domain::new("kv");
+    /// assert!(keys.compare(b"a", b"b").is_lt());
+    /// ```
+    ///
+    /// # Cost
+    /// A hash of each key in a domain [by path](Self::by_path).
+    pub fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        match self.order.head_len() {
+            0 => a.cmp(b),
+            _ => self.stored(a).cmp(&self.stored(b)),
+        }
+    }
+
+    /// The form in which a key is stored.
+    pub(crate) fn stored<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
+        self.order.stored(&self.name, key)
+    }
+
+    /// The form in which a stored key is given to callers.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] of bytes that are no stored key.
+    pub(crate) fn shown(&self, mut stored: Vec<u8>) -> Result<Vec<u8>, Error> {
+        match self.order.head_len() {
+            0 => {}
+            head if stored.len() < head => return Err(self.damaged_key()),
+            head => drop(stored.drain(..head)),
+        }
+        Ok(stored)
+    }
+
+    /// What is said of a key that is not one of this domain: in which file it was, who read it did not keep.
+    pub(crate) fn damaged_key(&self) -> Error {
+        Error::Damaged { path: self.name.clone().into(), offset: 0, reason: "a key without its path" }
+    }
+
+    /// Whether keys of this length are stored.
+    pub(crate) fn is_stored_len(&self, len: usize) -> bool {
+        let Some(shown) = len.checked_sub(self.order.head_len()) else { return false };
+        self.scanned_key_len().is_none_or(|fixed| fixed == shown)
+    }
+
+    /// Whether it can have keys of the length that it declares.
+    pub(crate) fn has_possible_key_len(&self) -> bool {
+        self.key_len.is_none_or(|len| (1..=KEY_LEN_MAX - self.order.head_len()).contains(&len))
     }
 
     /// The domain of roots.

@@ -190,6 +190,14 @@ pub enum Error {
         /// The directory of the copy.
         path: PathBuf,
     },
+    /// A scan of a domain that is kept [by path](crate::Domain::by_path) has a range: its keys are in no order that a range could be of.
+    #[error(
+        "domain {domain} is kept by path and not by key: a scan of it has no range, but all keys or those with a prefix"
+    )]
+    NoRange {
+        /// The name of the domain.
+        domain: String,
+    },
     /// An option is invalid, or is not that of the archive.
     #[error("option {field}: {reason}")]
     Options {
@@ -258,8 +266,8 @@ pub enum Error {
         /// The height.
         block: BlockNumber,
     },
-    /// A node that is kept of the tries of Ethereum, or should be, is not what the state of the block says: the state has the recorded
-    /// root. [`Archive::build_rows`](crate::Archive::build_rows) builds it anew.
+    /// A node that is kept of the tree at every block, or should be, is not what the state of the block says: the state has the recorded
+    /// root. [`Archive::build_rows`](crate::Archive::build_rows) builds those of Ethereum anew.
     #[error("{}: {node} is not what the state of block {block} says", path.display())]
     NodeDamaged {
         /// The file.
@@ -389,6 +397,7 @@ impl Error {
             | Self::KeyLength { .. }
             | Self::TooLarge { .. }
             | Self::Partial { .. }
+            | Self::NoRange { .. }
             | Self::Options { .. } => ErrorKind::Misuse,
             Self::NoRoom { .. } => ErrorKind::NoSpace,
             #[cfg(feature = "object-store")]

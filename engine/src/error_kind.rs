@@ -12,7 +12,7 @@
 /// | [`Damaged`](crate::Error::Damaged), [`Missing`](crate::Error::Missing), [`RootMismatch`](crate::Error::RootMismatch), [`RootMissing`](crate::Error::RootMissing), [`DigestMismatch`](crate::Error::DigestMismatch), [`RecordDamaged`](crate::Error::RecordDamaged), [`NodeDamaged`](crate::Error::NodeDamaged), [`SnapshotDamaged`](crate::Error::SnapshotDamaged) | [`Corrupt`](Self::Corrupt) | not committed | if poisoned |
 /// | [`Unsupported`](crate::Error::Unsupported) | [`Unsupported`](Self::Unsupported) | not committed | no |
 /// | [`NotRising`](crate::Error::NotRising), [`StaleBlock`](crate::Error::StaleBlock), [`TooHigh`](crate::Error::TooHigh), [`TooLarge`](crate::Error::TooLarge), [`UnknownDomain`](crate::Error::UnknownDomain), [`KeyLength`](crate::Error::KeyLength), [`NoState`](crate::Error::NoState), [`UnexpectedRoot`](crate::Error::UnexpectedRoot) | [`Misuse`](Self::Misuse) | not committed | no |
-/// | [`Options`](crate::Error::Options), [`Commitment`](crate::Error::Commitment), [`InsideArchive`](crate::Error::InsideArchive), [`Partial`](crate::Error::Partial) | [`Misuse`](Self::Misuse) | | no |
+/// | [`Options`](crate::Error::Options), [`Commitment`](crate::Error::Commitment), [`InsideArchive`](crate::Error::InsideArchive), [`Partial`](crate::Error::Partial), [`NoRange`](crate::Error::NoRange) | [`Misuse`](Self::Misuse) | | no |
 /// | [`OutOfRange`](crate::Error::OutOfRange), [`Empty`](crate::Error::Empty) | [`OutOfRange`](Self::OutOfRange) | | no |
 /// | [`NotHeld`](crate::Error::NotHeld) | [`NotHeld`](Self::NotHeld) | | no |
 /// | [`NotAnArchive`](crate::Error::NotAnArchive), [`Unfinished`](crate::Error::Unfinished) | [`NotFound`](Self::NotFound) | | |

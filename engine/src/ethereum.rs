@@ -186,7 +186,7 @@ pub(crate) fn check(config: &Config, asked: &'static str) -> Result<(), Error> {
 }
 
 impl Reader {
-    /// Whether rows of the tries are kept. See [`Options::keep_rows`](crate::Options::keep_rows).
+    /// Whether rows of the tree are kept at every block. See [`Options::keep_rows`](crate::Options::keep_rows).
     pub fn keeps_rows(&self) -> bool {
         self.shared.read_state().keeps_rows
     }

@@ -19,7 +19,7 @@ const fn version(format: &'static str, version: u32, brings: &'static str) -> Fo
 }
 
 /// Every version that a file format ever had: one format after another, the oldest version first. This build reads all of them and
-/// writes the last of each; of manifests it writes the oldest of 5 to 7 that can say what there is to say. The repository keeps an archive of every retired one in `engine/tests/testdata`.
+/// writes the last of each; of manifests it writes the oldest of 5 to 8 that can say what there is to say. The repository keeps an archive of every retired one in `engine/tests/testdata`.
 pub const HISTORY: &[FormatVersion] = &[
     version("kv", 1, "the first"),
     version("kv", 2, "plain pages in columns, with fingerprints"),
@@ -46,6 +46,7 @@ pub const HISTORY: &[FormatVersion] = &[
         7,
         "the commitment, and the order of each domain; written where either is not that of versions before",
     ),
+    version("manifest", 8, "the order by path and key; written where a domain has it"),
     version("log", 1, "the first; a block has neither number, fingerprints nor checksum before its changes"),
     version("log", 2, "fingerprints, and a checksum of what stands before the changes"),
     version("log", 3, "the identity in the header"),

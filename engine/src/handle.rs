@@ -116,7 +116,7 @@ pub(crate) fn stored_keys<'k>(
     let stored = |(domain, key): &'k (_, _)| {
         let key = AsRef::as_ref(key);
         let (id, declared) = domain_of(config, domain, key)?;
-        Ok((id, declared.order.stored(key)))
+        Ok((id, declared.stored(key)))
     };
     keys.iter().map(stored).collect()
 }
@@ -137,7 +137,7 @@ pub(crate) fn with_stored_key<D: AsDomain + ?Sized, R>(
     if declared.order == DomainOrder::Key {
         return read(id, key);
     }
-    read(id, &declared.order.stored(key))
+    read(id, &declared.stored(key))
 }
 
 /// A domain that can have this key.

@@ -118,7 +118,8 @@ impl Options {
     }
 
     /// Sets the snapshot period in heights, or `None`, the default, for no snapshots. The first block at or above each multiple of
-    /// the period is a snapshot, so a period of 1 makes one of every block.
+    /// the period is a snapshot, so a period of 1 makes one of every block. For domains by key, which is the default: those
+    /// [by path](Domain::by_path) have [rows](Options::keep_rows) at every block.
     ///
     /// # Cost
     /// At a snapshot the nodes of the Merkle tree that changed are kept: more disk, and a slower commit. In return a proof there
@@ -135,11 +136,12 @@ impl Options {
         self
     }
 
-    /// Sets whether an archive for [Ethereum](Commitment::Ethereum) keeps rows of its tries at every block, as it does by default. Without,
-    /// a proof reads the whole state of its block. [`Archive::build_rows`](crate::Archive::build_rows) builds them later.
+    /// Sets whether an archive for [Ethereum](Commitment::Ethereum), or one whose domains are [by path](Domain::by_path), keeps rows of its
+    /// tree at every block, as it does by default. Without, a proof reads the whole state of its block.
+    /// [`Archive::build_rows`](crate::Archive::build_rows) builds those of Ethereum later.
     ///
     /// # Cost
-    /// About 40 bytes of disk for each account or slot that a block changes, less where blocks change the same parts of a trie.
+    /// About 40 bytes of disk for each key that a block changes, less where blocks change the same parts of a tree.
     pub fn keep_rows(mut self, keeps: bool) -> Self {
         self.keeps_rows = keeps;
         self
@@ -173,18 +175,28 @@ impl Options {
         if declared.is_empty() {
             return refuse("domain", "an archive needs at least one");
         }
+        check_orders(commitment, &declared)?;
         let snapshots = self.snapshot_period.map(|period| Snapshots { period });
-        let own = [Domain::roots()].into_iter().chain(nodes(commitment, snapshots)).count();
+        let is_by_path = is_by_path(commitment, &declared);
+        if snapshots.is_some() && is_by_path {
+            return refuse(
+                "snapshot_period",
+                "domains by path have rows at every block instead of snapshots",
+            );
+        }
+        let nodes = || nodes(commitment, snapshots, is_by_path);
+        let own = [Domain::roots()].into_iter().chain(nodes()).count();
         if declared.len() + own > DOMAINS_MAX {
             return refuse("domain", "an archive has at most 255, with nodes of its tree 254");
         }
         let mut domains = vec![Domain::roots()];
         for domain in declared {
             Domain::check_name(&domain.name)?;
-            if domain.key_len.is_some_and(|len| !Domain::is_key_len(len)) {
+            if !domain.has_possible_key_len() {
+                let max = KEY_LEN_MAX - domain.order.head_len();
                 return Err(Error::Options {
                     field: "domain",
-                    reason: format!("the keys of '{}' must have 1 to {KEY_LEN_MAX} bytes", domain.name),
+                    reason: format!("the keys of '{}' must have 1 to {max} bytes", domain.name),
                 });
             }
             if domains.iter().any(|known| known.name == domain.name) {
@@ -195,21 +207,47 @@ impl Options {
             }
             domains.push(domain);
         }
-        domains.extend(nodes(commitment, snapshots));
+        domains.extend(nodes());
         let (id, reorg_window) = (ArchiveId::default(), self.reorg_window);
-        let keeps_rows = self.keeps_rows && commitment == Commitment::Ethereum;
+        let keeps_rows = self.keeps_rows && (commitment == Commitment::Ethereum || is_by_path);
         Ok(Config { id, domains, step_len: StepLen(len), reorg_window, snapshots, commitment, keeps_rows })
     }
 }
 
 /// The domain of an archive's nodes, where it keeps any.
-fn nodes(commitment: Commitment, snapshots: Option<Snapshots>) -> Option<Domain> {
+fn nodes(commitment: Commitment, snapshots: Option<Snapshots>, is_by_path: bool) -> Option<Domain> {
     let keeps_nodes = match commitment {
         Commitment::None => false,
-        Commitment::Icecore => snapshots.is_some(),
+        Commitment::Icecore => snapshots.is_some() || is_by_path,
         Commitment::Ethereum => true,
     };
     keeps_nodes.then(Domain::nodes)
+}
+
+/// Whether domains, of which [`check_orders`] has found the orders to fit, are by path.
+fn is_by_path(commitment: Commitment, declared: &[Domain]) -> bool {
+    commitment == Commitment::Icecore
+        && declared.first().is_some_and(|domain| domain.order == DomainOrder::PathThenKey)
+}
+
+/// Refuses orders that the commitment cannot keep its domains in.
+///
+/// # Errors
+/// [`Error::Options`].
+fn check_orders(commitment: Commitment, declared: &[Domain]) -> Result<(), Error> {
+    let refuse = |reason: String| Err(Error::Options { field: "domain", reason });
+    let others = &declared[domains_of(commitment).len()..];
+    let Some(first) = others.first() else { return Ok(()) };
+    if let Some(odd) = others.iter().find(|domain| domain.order != first.order) {
+        let (odd, first) = (&odd.name, &first.name);
+        return refuse(format!(
+            "all domains are by path or none: '{odd}' is not as '{first}', and one tree is of both"
+        ));
+    }
+    match (first.order, commitment) {
+        (DomainOrder::Key, _) | (DomainOrder::PathThenKey, Commitment::Icecore) => Ok(()),
+        _ => refuse(format!("'{}' cannot be by path: the commitment is {commitment}", first.name)),
+    }
 }
 
 /// Which blocks are snapshots.
@@ -265,7 +303,7 @@ pub(crate) struct Config {
     pub(crate) reorg_window: u64,
     pub(crate) snapshots: Option<Snapshots>,
     pub(crate) commitment: Commitment,
-    /// Whether the nodes have rows of the tries of Ethereum. Building them changes it: what an open archive goes by is in its
+    /// Whether the nodes have rows of the tree at every block. Building them changes it: what an open archive goes by is in its
     /// [read state](crate::read::read_state).
     pub(crate) keeps_rows: bool,
 }
@@ -288,7 +326,17 @@ impl Config {
 
     /// Whether nodes of its tree are kept, in a domain of their own.
     pub(crate) fn keeps_nodes(&self) -> bool {
-        nodes(self.commitment, self.snapshots).is_some()
+        nodes(self.commitment, self.snapshots, self.is_by_path()).is_some()
+    }
+
+    /// Whether the domains that are declared are kept [by path](Domain::by_path).
+    pub(crate) fn is_by_path(&self) -> bool {
+        is_by_path(self.commitment, &self.domains[1..])
+    }
+
+    /// Whether rows can be kept of its tree.
+    pub(crate) fn can_keep_rows(&self) -> bool {
+        self.commitment == Commitment::Ethereum || self.is_by_path()
     }
 
     /// Whether it is what archives were before there was a choice of commitments.
@@ -304,12 +352,12 @@ impl Config {
         if self.domains.len() < 2 + keeps || self.declared().len() < own.len() {
             return false;
         }
-        let (fixed, others) = self.declared().split_at(own.len());
+        let fixed = &self.declared()[..own.len()];
         let has_nodes = keeps == 0 || self.domains.last() == Some(&Domain::nodes());
         has_nodes
-            && (self.snapshots.is_none() || self.commitment == Commitment::Icecore)
+            && (self.snapshots.is_none() || self.commitment == Commitment::Icecore && !self.is_by_path())
             && fixed.iter().zip(&own).all(|(ours, own)| ours.is_same_keyspace(own))
-            && others.iter().all(|domain| domain.order == DomainOrder::Key)
+            && check_orders(self.commitment, self.declared()).is_ok()
     }
 
     /// Whether no two domains have one name, and so one set of files.

@@ -11,7 +11,7 @@ use icecore_segments::step::BlockNumber;
 
 use crate::commitment::Commitment;
 use crate::error::{Error, ErrorKind};
-use crate::handle::{AsDomain, borrowed, id_of, stored_keys, with_stored_key};
+use crate::handle::{AsDomain, DomainHandle, borrowed, id_of, stored_keys, with_stored_key};
 use crate::merkle::leaves::ProofCost;
 use crate::merkle::prove::prove;
 use crate::read::change_blocks::ChangeBlocks;
@@ -53,6 +53,14 @@ pub struct View {
 }
 
 impl View {
+    /// A handle for a domain.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDomain`].
+    pub fn domain(&self, name: &str) -> Result<DomainHandle, Error> {
+        DomainHandle::new(&self.shared.directory.config, name)
+    }
+
     /// The height that was asked for. In a gap of heights [`View::block`] is lower.
     pub fn height(&self) -> BlockNumber {
         self.at
@@ -130,7 +138,7 @@ impl View {
         let declared = &config.domains[domain.index()];
         let stored = keys.iter().map(AsRef::as_ref).map(|key| {
             declared.check_key(key)?;
-            Ok(declared.order.stored(key))
+            Ok(declared.stored(key))
         });
         let keys = stored.collect::<Result<Vec<Cow<'_, [u8]>>, Error>>()?;
         let keys: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
@@ -164,10 +172,12 @@ impl View {
     /// That of [`Entries`], as far as it is consumed.
     ///
     /// # Errors
-    /// [`Error::UnknownDomain`]. Damage, and [`Error::NotHeld`], are items of the iterator.
+    /// [`Error::UnknownDomain`]; [`Error::NoRange`] of a range in a domain [by path](crate::Domain::by_path). Damage, and
+    /// [`Error::NotHeld`], are items of the iterator.
     pub fn scan<D: AsDomain + ?Sized>(&self, domain: &D, scan: &Scan) -> Result<Entries, Error> {
-        let domain = id_of(&self.shared.directory.config, domain)?;
-        Ok(Entries::new(self.version.clone(), domain, scan, self.at))
+        let config = &self.shared.directory.config;
+        let id = id_of(config, domain)?;
+        Entries::of_domain(self.version.clone(), (id, &config.domains[id.index()]), scan, self.at)
     }
 
     /// The versions of a key at or below this height, newest first, as an iterator.
@@ -252,12 +262,14 @@ impl View {
     /// Proves to whoever knows [`View::root`] which value a key has in this state, or that it has none.
     ///
     /// # Cost
-    /// At a snapshot, a few dozen nodes and leaves, read in one range per row of the tree. At any other block the tree is
-    /// rebuilt: the whole state is read once, twice for an absent key in an archive without snapshots, and takes about 120
+    /// Of domains [by path](crate::Domain::by_path), at every block some hundred lookups of nodes, together, and a range read of at most some
+    /// thousand leaves: a state of up to 8,192 keys is read whole. Of domains by key, at a snapshot a few dozen nodes and leaves, read in
+    /// one range per row of the tree. Where the block has neither (with [`Options::keep_rows`](crate::Options::keep_rows) off, and for blocks
+    /// in the log beside a writer in another process) the tree is rebuilt: the whole state is read once, twice for an absent key in an archive without snapshots, and takes about 120
     /// bytes of memory per key meanwhile. [`View::prove_counted`] tells what it took.
     ///
     /// # Errors
-    /// [`Error::Commitment`] in an archive with another commitment than [`Commitment::Icecore`]; [`Error::UnknownDomain`]; [`Error::KeyLength`]; [`Error::RootMismatch`] or [`Error::SnapshotDamaged`] when what was read
+    /// [`Error::Commitment`] in an archive with another commitment than [`Commitment::Icecore`]; [`Error::UnknownDomain`]; [`Error::KeyLength`]; [`Error::RootMismatch`], [`Error::SnapshotDamaged`] or [`Error::NodeDamaged`] when what was read
     /// does not have the recorded root; damage of a file that is read; [`Error::NotHeld`].
     pub fn prove<D: AsDomain + ?Sized>(&self, domain: &D, key: &[u8]) -> Result<Proof, Error> {
         let (mut batch, _) = self.prove_counted(&[(domain, key)], Parallelism::Off)?;
@@ -267,9 +279,9 @@ impl View {
     /// Proves many keys of any domains in this state, in the order given.
     ///
     /// # Cost
-    /// At a snapshot the rows of the tree are read from the root down, each for all keys at once: their pages are requested
-    /// together and split between the threads that `parallelism` allows. At any other block the tree is rebuilt once, by as many
-    /// threads.
+    /// By path and at a snapshot the rows of the tree are read from the root down, each for all keys at once: their pages are requested
+    /// together, and leaves or nodes split between the threads that `parallelism` allows. At any other block the tree is rebuilt once, by
+    /// as many threads.
     ///
     /// # Errors
     /// Those of [`View::prove`], for any of the keys.

@@ -15,7 +15,9 @@ use icecore::{
     Archive, Commitment, Durability, Error, ErrorKind, Maintenance, OpenOptions, Options, Reader, VerifyMode,
     verify_on,
 };
-use oracle::script::{PATH, Script, Step, fresh, options, options_of, options_with, play, storage};
+use oracle::script::{
+    PATH, Script, Step, fresh, options, options_by_path, options_of, options_with, play, storage,
+};
 use oracle::{DOMAINS, Oracle, commit, ethereum};
 
 /// The commitment of most runs: it has more kinds of files than the others.
@@ -253,6 +255,12 @@ fn the_same_with_maintenance_inside_commits() {
 fn snapshots_make_no_difference() {
     let open = with(Durability::Block, Maintenance::EmitOnly);
     Campaign::with(options_with(3), Script::everything(NATIVE, seed() + 6), open).run(stride(37), 1, true);
+}
+
+#[test]
+fn nothing_is_lost_of_an_archive_by_path() {
+    let open = with(Durability::Block, Maintenance::EmitOnly);
+    Campaign::with(options_by_path(), Script::everything(NATIVE, seed() + 8), open).run(stride(37), 1, true);
 }
 
 #[test]

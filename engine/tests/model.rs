@@ -11,8 +11,8 @@ use std::sync::Arc;
 use icecore::storage::Storage;
 use icecore::testing::SimStorage;
 use icecore::{
-    Archive, Commitment, Density, DensityRule, Durability, Error, Maintenance, MergeOptions, OpenOptions,
-    Options, Reader, ReindexRule, VerifyMode,
+    Archive, Commitment, Density, DensityRule, Domain, Durability, Error, Maintenance, MergeOptions,
+    OpenOptions, Options, Reader, ReindexRule, VerifyMode,
 };
 use oracle::{DOMAINS, Oracle, Random, commit, ethereum};
 use proptest::prelude::*;
@@ -60,17 +60,21 @@ struct Run {
 }
 
 impl Run {
-    fn new(commitment: Commitment, options: &Options) -> Self {
+    fn new(commitment: Commitment, is_by_path: bool, options: &Options) -> Self {
         let disk = SimStorage::new();
         let options = options.clone().commitment(commitment);
         let options = match commitment {
             // These have domains of their own.
             Commitment::Ethereum => options,
-            _ => DOMAINS.iter().fold(options, |options, name| options.domain(name)),
+            _ => DOMAINS.iter().fold(options, |options, name| {
+                let domain = Domain::new(name);
+                options.declare(if is_by_path { domain.by_path() } else { domain })
+            }),
         };
         let storage: Arc<dyn Storage> = Arc::new(disk.clone());
         let archive = Archive::create_on(storage, "/archive", options, open_options(false)).unwrap();
-        Self { disk, archive: Some(archive), oracle: Oracle::of(commitment) }
+        let oracle = Oracle::of_archive(archive.reader());
+        Self { disk, archive: Some(archive), oracle }
     }
 
     fn archive(&self) -> &Archive {
@@ -203,7 +207,8 @@ proptest! {
         snapshot_period in prop_oneof![Just(0u64), Just(1), 2..12u64],
     ) {
         let options = Options::new().blocks_per_step(blocks_per_step).reorg_window(reorg_window);
-        Run::new(Commitment::Icecore, &options.snapshot_period(NonZeroU64::new(snapshot_period))).go(&ops);
+        let options = options.snapshot_period(NonZeroU64::new(snapshot_period));
+        Run::new(Commitment::Icecore, false, &options).go(&ops);
     }
 }
 
@@ -218,6 +223,17 @@ proptest! {
         commitment in prop_oneof![5 => Just(Commitment::Ethereum), 1 => Just(Commitment::None)],
     ) {
         let options = Options::new().blocks_per_step(blocks_per_step).reorg_window(reorg_window);
-        Run::new(commitment, &options).go(&ops);
+        Run::new(commitment, false, &options).go(&ops);
+    }
+
+    #[test]
+    fn so_does_one_by_path(
+        ops in prop::collection::vec(op(), 1..80),
+        blocks_per_step in prop_oneof![Just(1u64), 2..6u64, Just(1000)],
+        reorg_window in prop_oneof![Just(0u64), 1..6u64],
+        keeps_rows in prop_oneof![4 => Just(true), 1 => Just(false)],
+    ) {
+        let options = Options::new().blocks_per_step(blocks_per_step).reorg_window(reorg_window);
+        Run::new(Commitment::Icecore, true, &options.keep_rows(keeps_rows)).go(&ops);
     }
 }

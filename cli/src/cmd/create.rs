@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::ValueEnum;
-use icecore::{Archive, Commitment, Domain, Options};
+use icecore::{Archive, Commitment, Domain, DomainOrder, Options};
 use serde_json::json;
 
 use crate::exit::{Exit, Outcome};
@@ -23,6 +23,11 @@ With snapshots the archive keeps the nodes of its Merkle tree that changed: a
 proof at such a block reads a few of them, at any other block it is rebuilt
 from the whole state. Short periods cost time and space at every block.
 
+--by-path keeps the domains in the order of the tree instead of their own, and
+the tree as rows, about 40 bytes for each change: a proof at any block then
+takes milliseconds. Keys are given and printed as ever, but lists of them are
+in no order that means anything, and a scan has no --from and --to.
+
 --profile ethereum makes an archive of the state of an Ethereum chain: domains
 account, code and storage, and the state root of every block as its header has
 it. Its tries are kept as rows, about 40 bytes for each change, so that a proof
@@ -34,6 +39,7 @@ Examples:
   icecore create chain.ice --domain kv
   icecore create chain.ice --domain accounts:20 --domain storage:52 \\
       --blocks-per-step 4096 --reorg-window 128 --snapshot-every 256
+  icecore create tokens.ice --domain owners:20 --by-path
   icecore create eth.ice --profile ethereum")]
 pub(crate) struct Args {
     /// The directory; must be absent or empty
@@ -70,11 +76,14 @@ pub(crate) struct Shape {
     /// What the root of a block commits to [default: icecore]
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) commitment: Option<Committed>,
+    /// Keep all domains in the order of the tree, so that every block is proven in milliseconds
+    #[arg(long, group = "has_rows")]
+    pub(crate) by_path: bool,
     /// Domains and commitment of a chain
-    #[arg(long, value_enum, value_name = "CHAIN", conflicts_with = "commitment")]
+    #[arg(long, value_enum, value_name = "CHAIN", conflicts_with = "commitment", group = "has_rows")]
     pub(crate) profile: Option<Profile>,
-    /// Whether a chain's tries are kept as rows, from which every block is proven [default: on]
-    #[arg(long, value_enum, value_name = "on|off", requires = "profile")]
+    /// Whether the tree is kept as rows, from which every block is proven: of a profile or by path [default: on]
+    #[arg(long, value_enum, value_name = "on|off", requires = "has_rows")]
     pub(crate) rows: Option<Switch>,
 }
 
@@ -133,6 +142,11 @@ impl FromStr for Declared {
     }
 }
 
+/// Whether domains, all of which are in one order where they are no chain's, are by path.
+pub(crate) fn is_by_path(domains: &[Domain]) -> bool {
+    domains.iter().any(|domain| domain.order == DomainOrder::PathThenKey)
+}
+
 /// The names of domains, for people.
 pub(crate) fn names(domains: &[Domain]) -> String {
     let shown = domains.iter().map(|domain| match domain.key_len {
@@ -175,6 +189,7 @@ impl Shape {
         self.blocks_per_step.is_some()
             || self.reorg_window.is_some()
             || self.snapshot_every.is_some()
+            || self.by_path
             || self.is_committed()
     }
 
@@ -194,8 +209,9 @@ impl Shape {
 
     /// The options of an archive with these domains.
     pub(crate) fn options(&self, domains: impl IntoIterator<Item = Domain>) -> Options {
-        let mut options =
-            domains.into_iter().fold(Options::new(), Options::declare).commitment(self.commitment());
+        let order = |domain: Domain| if self.by_path { domain.by_path() } else { domain };
+        let domains = domains.into_iter().map(order);
+        let mut options = domains.fold(Options::new(), Options::declare).commitment(self.commitment());
         if let Some(blocks) = self.blocks_per_step {
             options = options.blocks_per_step(blocks);
         }
@@ -224,12 +240,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
         out.json(&json!({
             "dir": args.dir, "domains": listed, "blocks_per_step": step, "reorg_window": window,
             "snapshot_every": every, "commitment": reader.commitment().name(), "rows": reader.keeps_rows(),
+            "by_path": is_by_path(reader.domains()),
         }))?;
     } else {
         let domains = names(reader.domains());
         out.summary(format_args!(
-            "{}: domains {domains}; {step} heights a step, {window} in the reorg window; snapshots: {}; commitment: {}",
+            "{}: domains {domains}{}; {step} heights a step, {window} in the reorg window; snapshots: {}; commitment: {}",
             args.dir.display(),
+            if is_by_path(reader.domains()) { " by path" } else { "" },
             Every(every),
             reader.commitment()
         ))?;

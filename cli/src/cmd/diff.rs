@@ -1,9 +1,9 @@
-//! `icecore diff`: two states walked side by side, in the order of keys.
+//! `icecore diff`: two states walked side by side, in the order of a scan.
 
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
-use icecore::{Entry, Scan, View};
+use icecore::{Domain, Entry, Scan, View};
 use serde_json::json;
 
 use crate::ask::{Asked, open_for_one_read};
@@ -22,7 +22,7 @@ For each key that differs a line: `-` and what the left has, then `+` and what
 the right has, with domain, key and value, tabs between. A key that one side
 lacks has one line. With --json one line for each key:
   {{\"domain\":..,\"key\":..,\"left\":value|null,\"right\":value|null}}
-Keys come in order, domain after domain. Both states are read as they are on
+Keys come in the order of a scan, domain after domain. Both states are read as they are on
 disk; what is held in memory does not grow with them. With --quiet nothing is
 printed, and the first difference ends the work. A reader that has seen enough
 may close the pipe: the exit code is 1 then as well.
@@ -78,20 +78,24 @@ impl Args {
 
 /// One of the two states.
 struct Side {
-    domains: Vec<String>,
+    domains: Vec<Domain>,
     view: View,
 }
 
 impl Side {
     fn of(asked: &Asked, at: Option<Height>) -> Result<Self, Failure> {
-        let domains = asked.reader.domains().iter().map(|domain| domain.name.clone()).collect();
-        Ok(Self { domains, view: asked.view(at)? })
+        Ok(Self { domains: asked.reader.domains().to_vec(), view: asked.view(at)? })
     }
 
-    /// The entries of a domain in the order of keys; none where the archive has no such domain.
+    /// A domain of this side.
+    fn domain(&self, name: &str) -> Option<&Domain> {
+        self.domains.iter().find(|domain| domain.name == name)
+    }
+
+    /// The entries of a domain in its order; none where the archive has no such domain.
     fn entries(&self, domain: &str) -> Result<impl Iterator<Item = Result<Entry, icecore::Error>>, Failure> {
-        let has = self.domains.iter().any(|known| known == domain);
-        let entries = if has { Some(self.view.scan(domain, &Scan::all())?) } else { None };
+        let entries =
+            if self.domain(domain).is_some() { Some(self.view.scan(domain, &Scan::all())?) } else { None };
         Ok(entries.into_iter().flatten())
     }
 }
@@ -136,7 +140,8 @@ fn compare(args: &Args) -> Outcome {
                 print(&mut out, args.json, domain, &asked, difference).map(|()| true)
             }
         };
-        keys += walk(left.entries(domain)?, right.entries(domain)?, found)?;
+        let order = order_of(&left, &right, domain)?;
+        keys += walk(order, left.entries(domain)?, right.entries(domain)?, found)?;
         if is_quiet() && differing > 0 {
             break;
         }
@@ -155,10 +160,22 @@ fn compare(args: &Args) -> Outcome {
     Ok(if differing == 0 { Exit::Done } else { Exit::No })
 }
 
+/// The domain whose order both sides keep the keys of a domain in.
+fn order_of<'a>(left: &'a Side, right: &'a Side, domain: &str) -> Result<&'a Domain, Failure> {
+    let both = left.domain(domain).into_iter().chain(right.domain(domain)).collect::<Vec<_>>();
+    if both.windows(2).any(|pair| pair[0].order != pair[1].order) {
+        return Err(Failure::usage(format!(
+            "the two archives keep {} in different orders, and are read side by side: export both and compare what is sorted",
+            crate::encoding::quoted(domain)
+        )));
+    }
+    Ok(both[0])
+}
+
 /// The domains of both sides, those of the left first.
 fn domains<'a>(left: &'a Side, right: &'a Side, only: Option<&'a str>) -> Result<Vec<&'a str>, Failure> {
-    let more = right.domains.iter().filter(|name| !left.domains.contains(name));
-    let all: Vec<&str> = left.domains.iter().chain(more).map(String::as_str).collect();
+    let more = right.domains.iter().filter(|domain| left.domain(&domain.name).is_none());
+    let all: Vec<&str> = left.domains.iter().chain(more).map(|domain| &*domain.name).collect();
     match only {
         None => Ok(all),
         Some(name) if all.contains(&name) => Ok(vec![name]),
@@ -175,6 +192,7 @@ fn domains<'a>(left: &'a Side, right: &'a Side, only: Option<&'a str>) -> Result
 /// Goes through both sides at once and calls `found` with each key that differs, until that returns `false`. Returns how many
 /// different keys it passed.
 fn walk(
+    domain: &Domain,
     mut left: impl Iterator<Item = Result<Entry, icecore::Error>>,
     mut right: impl Iterator<Item = Result<Entry, icecore::Error>>,
     found: &mut impl FnMut(&Difference<'_>) -> Result<bool, Failure>,
@@ -186,7 +204,7 @@ fn walk(
             (None, None) => return Ok(keys),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
-            (Some(left), Some(right)) => left.key.cmp(&right.key),
+            (Some(left), Some(right)) => domain.compare(&left.key, &right.key),
         };
         let on_left = l.as_ref().filter(|_| order.is_le());
         let on_right = r.as_ref().filter(|_| order.is_ge());

@@ -197,7 +197,8 @@ fn eip1186(address: &Address, keys: &[String], proof: &AccountProof) -> Eip1186 
 fn told(cost: ProofCost) -> String {
     let what = match cost.source {
         ProofSource::Snapshot => "from the snapshot of the block",
-        ProofSource::State => "rebuilt from the whole state: the block is no snapshot",
+        ProofSource::Rows => "from the rows of the block",
+        ProofSource::State => "rebuilt from the whole state: the block has no snapshot and no rows",
     };
     format!("{what}; {} entries in {}", count(cost.entries), plural(cost.reads, "read"))
 }

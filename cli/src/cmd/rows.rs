@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use icecore::{Commitment, RowsReport, RowsRule};
 use serde_json::json;
 
+use super::create::is_by_path;
 use super::open_for_upkeep;
 use crate::ask::open_for_one_read;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::print::{Out, count, plural};
 use crate::progress::Bars;
 
-/// Tell whether an archive of Ethereum keeps rows of its tries, from which every block is proven, or build them.
+/// Tell whether an archive keeps rows of its tree, from which every block is proven, or build those of Ethereum.
 #[derive(clap::Args)]
 #[command(after_help = "\
 --build gives rows to an archive that was made with --rows off, and the blocks
@@ -54,10 +55,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
     } else {
         let reader = open_for_one_read(&args.dir)?;
         let (commitment, rows) = (reader.commitment(), reader.keeps_rows());
-        if commitment != Commitment::Ethereum {
+        if commitment != Commitment::Ethereum && !is_by_path(reader.domains()) {
             let path = args.dir.display();
             return Err(Failure::usage(format!(
-                "{path} has the commitment {commitment}: rows are of the tries of Ethereum"
+                "{path} has the commitment {commitment}: rows are of the tries of Ethereum, or of domains by path"
             )));
         }
         if args.json {
@@ -65,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         } else if rows {
             out.line("rows at every block")?;
         } else {
-            out.line("no rows, or not at every block: a proof rebuilds the tries of its block; --build builds rows")?;
+            out.line("no rows, or not at every block: a proof rebuilds the tree of its block; --build builds rows for Ethereum")?;
         }
     }
     out.flush()?;

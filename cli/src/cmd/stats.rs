@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             (Some(blocks), _) => {
                 ("snapshots", format!("every {}, part of the files above", plural(blocks.get(), "block")))
             }
-            (None, Commitment::Ethereum) if reader.keeps_rows() => {
+            (None, _) if reader.keeps_rows() => {
                 ("rows", "at every block, part of the files above".to_owned())
             }
             (None, Commitment::Ethereum) => (

@@ -312,6 +312,48 @@ fn a_proof_at_a_snapshot_is_the_same_and_tells_its_cost() {
 }
 
 #[test]
+fn an_archive_by_path_answers_as_one_by_key() {
+    let place = Place::new();
+    let (plain, by_path) = (archive(&place, 4, &forty_blocks()), place.text("path.ice"));
+    let file = place.file("blocks.jsonl", forty_blocks());
+    let ingest =
+        ["ingest", &by_path, &file, "--format", "jsonl", "--create", "--by-path", "--blocks-per-step", "4"];
+    icecore(&ingest).ok();
+    icecore(&ingest).ok();
+    icecore(&["ingest", &plain, &file, "--format", "jsonl", "--create", "--by-path"])
+        .fails(2, "--by-path: the archive was created with domains by key");
+    assert_eq!(icecore(&["rows", &by_path]).ok().out, "rows at every block\n");
+    let sorted = |dir: &str, more: &[&str]| {
+        let out = icecore(&[&["scan", dir], more].concat()).ok().out;
+        let mut lines: Vec<String> = out.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    for more in [&[][..], &["--prefix", "k"], &["--at", "9"]] {
+        assert_eq!(sorted(&by_path, more), sorted(&plain, more), "{more:?}");
+    }
+    icecore(&["scan", &by_path, "--from", "k"]).fails(2, "kept by path and not by key");
+    for key in ["k", "never"] {
+        let expected = icecore(&["prove", &plain, key, "--at", "17"]).ok();
+        assert_eq!(icecore(&["prove", &by_path, key, "--at", "17"]).ok().out, expected.out);
+        assert_eq!(icecore(&["history", &by_path, key]).out, icecore(&["history", &plain, key]).out);
+    }
+    let differing = |dir: &str| {
+        let out = icecore(&["diff", dir, "--from", "3", "--to", "30"]).out;
+        let mut lines: Vec<String> = out.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(differing(&by_path), differing(&plain));
+    icecore(&["diff", &by_path, &plain]).fails(2, "different orders");
+    let made =
+        icecore(&["create", &place.text("c.ice"), "-d", "a", "--by-path", "--rows", "off", "--json"]).ok();
+    assert_eq!((&made.json()["by_path"], &made.json()["rows"]), (&json!(true), &json!(false)));
+    icecore(&["create", &place.text("d.ice"), "-d", "a", "--by-path", "--snapshot-every", "4"])
+        .fails(2, "rows at every block instead of snapshots");
+}
+
+#[test]
 fn help_has_examples_and_usage_is_code_2() {
     for verb in verbs() {
         let help = icecore(&[&verb, "--help"]).ok().out;

@@ -40,7 +40,7 @@ pub(crate) fn check_digests(
     listener.begin("verify blocks", Some(last - from));
     drop(state);
     let changes = Changes::new(Arc::clone(shared), version.clone(), &(from..=last))?;
-    let mut changes = changes.without_before().peekable();
+    let mut changes = changes.without_before().stored().peekable();
     let mut told = from;
     let scan = Scan::all().from(&root_key(from)).to_included(&root_key(last));
     for row in Entries::new(version.clone(), DomainId::ROOTS, &scan, last) {

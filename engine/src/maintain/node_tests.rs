@@ -1,14 +1,15 @@
-//! Nodes of the tries of Ethereum that are wrong in files whose checksums are right: a verification finds each of them and names it, a proof
+//! Nodes of the tries of Ethereum, and of a tree by path, that are wrong in files whose checksums are right: a verification finds each of them and names it, a proof
 //! is right or an error, and a build of the rows mends them.
 
 use std::sync::Arc;
 
+use icecore_hot::KeyHash;
 use icecore_hot::ethereum::{Nibbles, TrieId, keccak256};
 use icecore_segments::{Entry, EntrySource, Value};
 
 use crate::archive::Archive;
 use crate::commitment::Commitment;
-use crate::domain::DomainId;
+use crate::domain::{Domain, DomainId};
 use crate::error::{Error, ErrorKind};
 use crate::ethereum::{Address, BlockState, word};
 use crate::maintain::emission::emit_entries;
@@ -216,6 +217,92 @@ fn nodes_that_are_wrong_are_found_and_mended() {
         drop(archive);
         assert!(problems(&disk).is_empty(), "{what}: mended");
     }
+}
+
+/// A key of the archive by path that a block changes.
+fn key_of(height: u64) -> Vec<u8> {
+    format!("key {height}").into_bytes()
+}
+
+/// An archive by path with a row.
+fn archive_by_path() -> SimStorage {
+    let disk = SimStorage::new();
+    let options = Options::new().declare(Domain::new("kv").by_path()).blocks_per_step(2).reorg_window(1);
+    let open = OpenOptions::new().maintenance(Maintenance::EmitOnly);
+    let archive = Archive::create_on(on(&disk), PATH, options, open).unwrap();
+    for height in 1..=LAST + 1 {
+        let mut block = archive.begin(height).unwrap();
+        for number in if height == 1 { 0..MANY } else { height..height + 3 } {
+            block.put("kv", &key_of(number), &height.to_le_bytes()).unwrap();
+        }
+        block.commit().unwrap();
+        archive.emit().unwrap();
+    }
+    archive.close().unwrap();
+    disk.kill_clone()
+}
+
+#[test]
+fn nodes_of_a_tree_by_path_that_are_wrong_are_found() {
+    let sound = archive_by_path();
+    assert!(problems(&sound).is_empty());
+    let node = |height: u64| {
+        let path = KeyHash::of("kv", &key_of(height)).0;
+        NodeKey::trie_row(None, 1, &Nibbles::prefix(&path, 1).paths().0)
+    };
+    let flip: &Change = &|value| value.map(|value| value.iter().map(|byte| byte ^ 1).collect());
+    let forgeries: [(&str, NodeKey, u64, &Change); 9] = [
+        ("another depth, at the head", NodeKey::ROOT, LAST, &|_| Some(vec![2])),
+        ("no depth, at the head", NodeKey::ROOT, LAST, &|_| Some(vec![0])),
+        ("a depth that there is not", NodeKey::ROOT, LAST, &|_| Some(vec![99])),
+        ("no root row", NodeKey::ROOT, 4, &|_| None),
+        ("a node", node(LAST), LAST, flip),
+        ("a node, before", node(4), 4, flip),
+        ("an empty node", node(LAST), LAST, &|_| Some(Vec::new())),
+        ("a node that is none", node(LAST), LAST, &|_| Some(vec![7; 3])),
+        // Proofs are right with it: what a row does not have is read from the leaves.
+        ("", NodeKey::ROOT, 3, &|_| Some(vec![2])),
+    ];
+    for (what, key, block, change) in forgeries {
+        let disk = sound.kill_clone();
+        forge(&disk, key.as_bytes(), block, change);
+        let found = problems(&disk);
+        assert_eq!(found.is_empty(), what.is_empty(), "{what}: {found:?}");
+        assert!(
+            found.iter().all(|problem| matches!(problem, Error::NodeDamaged { .. })),
+            "{what}: {found:?}"
+        );
+        let reader = Reader::open_on(on(&disk), PATH).unwrap();
+        for height in 2..=LAST {
+            let view = reader.at(height).unwrap();
+            for key in [key_of(height), key_of(MANY + 1)] {
+                let value = view.get("kv", &key).unwrap();
+                match view.prove("kv", &key) {
+                    Ok(proof) => proof.verify(&view.root().unwrap(), "kv", &key, value.as_deref()).unwrap(),
+                    Err(error) => assert!(matches!(error, Error::NodeDamaged { .. }), "{what}: {error}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_state_by_path_that_is_wrong_is_not_blamed_on_its_nodes() {
+    let disk = archive_by_path();
+    let stored = Domain::new("kv").by_path().stored(&key_of(4)).into_owned();
+    forge_in(&disk, DomainId(1), &stored, 4, &|_| Some(b"other".to_vec()));
+    let reader = Reader::open_on(on(&disk), PATH).unwrap();
+    let refused = reader.at(4).unwrap().prove("kv", &key_of(4)).unwrap_err();
+    assert!(matches!(refused, Error::RootMismatch { block: 4, .. }), "{refused}");
+    // A key that is stored under another path than its own.
+    let mut elsewhere = stored.clone();
+    elsewhere[7] ^= 1;
+    let disk = archive_by_path();
+    forge_in(&disk, DomainId(1), &elsewhere, 4, &|_| Some(b"other".to_vec()));
+    let reader = Reader::open_on(on(&disk), PATH).unwrap();
+    let refused = reader.at(4).unwrap().prove("kv", &key_of(4)).unwrap_err();
+    assert!(matches!(refused, Error::Damaged { .. } | Error::RootMismatch { .. }), "{refused}");
+    assert!(!problems(&disk).is_empty());
 }
 
 #[test]

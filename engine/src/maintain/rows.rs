@@ -265,7 +265,7 @@ impl<'w> RowsBuild<'w> {
             Pinned::Here(Arc::clone(version)),
             (first <= end).then_some((first, end)),
         );
-        let changes = changes.of_domains(&[DomainId::ACCOUNT, DomainId::STORAGE]).without_before();
+        let changes = changes.of_domains(&[DomainId::ACCOUNT, DomainId::STORAGE]).without_before().stored();
         let mut changes = changes.peekable();
         let scan = Scan::all().from(&root_key(first)).to_included(&root_key(end));
         self.listener.begin(&format!("build rows of steps {steps}, changes"), None);

@@ -65,7 +65,7 @@ pub(super) fn encode_config(out: &mut Vec<u8>, config: &Config, version: u32) {
         }
     }
     if version > VERSION_OF_PARTIAL {
-        let has_no_rows = config.commitment == Commitment::Ethereum && !config.keeps_rows;
+        let has_no_rows = config.can_keep_rows() && !config.keeps_rows;
         out.push(config.commitment.code() | if has_no_rows { WITHOUT_ROWS } else { 0 });
     }
 }
@@ -95,14 +95,17 @@ pub(super) fn decode_config(fields: &mut Fields<'_>, version: u32) -> Option<Con
         };
         let key_len = match if version <= VERSION_WITHOUT_KEY_LENS { 0 } else { fields.number()? as usize } {
             0 => None,
-            len if Domain::is_key_len(len) => Some(len),
-            _ => return None,
+            len => Some(len),
         };
         let order = match version {
             ..=VERSION_OF_PARTIAL => DomainOrder::Key,
             _ => DomainOrder::of_code(fields.byte()?)?,
         };
-        domains.push(Domain { name, encoding, key_len, order });
+        let domain = Domain { name, encoding, key_len, order };
+        if !domain.has_possible_key_len() {
+            return None;
+        }
+        domains.push(domain);
     }
     let (commitment, has_no_rows) = match version {
         ..=VERSION_OF_PARTIAL => (Commitment::default(), false),
@@ -111,9 +114,9 @@ pub(super) fn decode_config(fields: &mut Fields<'_>, version: u32) -> Option<Con
             (Commitment::of_code(code & !WITHOUT_ROWS)?, code & WITHOUT_ROWS != 0)
         }
     };
-    let keeps_rows = commitment == Commitment::Ethereum && !has_no_rows;
-    let config = Config { id, domains, step_len, reorg_window, snapshots, commitment, keeps_rows };
-    let sound = !(has_no_rows && commitment != Commitment::Ethereum)
+    let config = Config { id, domains, step_len, reorg_window, snapshots, commitment, keeps_rows: false };
+    let config = Config { keeps_rows: config.can_keep_rows() && !has_no_rows, ..config };
+    let sound = (config.can_keep_rows() || !has_no_rows)
         && config.domains[0] == Domain::roots()
         && config.is_of_commitment()
         && config.names_are_distinct()

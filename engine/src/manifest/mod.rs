@@ -28,9 +28,12 @@ use config::{Fields, decode_config, encode_config};
 pub(crate) use record::{FileRecord, SegmentRecord};
 
 pub(crate) const MAGIC: [u8; 8] = *b"\x8AICM\r\n\x1A\n";
-/// The newest format version: has the commitment, and how each domain orders its keys. Written where either is another than versions
-/// before it had, so that what reads those goes on reading all other archives, and buckets.
-pub(crate) const VERSION: u32 = 7;
+/// The newest format version: has an order by path and key. Written where a domain has it alone, so that what reads versions before goes
+/// on reading all other archives, and buckets.
+pub(crate) const VERSION: u32 = 8;
+/// Has the commitment, and how each domain orders its keys. Written where either is another than versions before it had, for the same
+/// reason.
+pub(crate) const VERSION_OF_COMMITMENT: u32 = 7;
 /// Says of each segment whether it is held. Written of partial copies alone, for the same reason.
 pub(crate) const VERSION_OF_PARTIAL: u32 = 6;
 /// The format version of archives that hold every segment, which it does not say.
@@ -204,7 +207,7 @@ impl Manifest {
         if self.config.is_of_first_commitment() {
             return if self.is_whole() { VERSION_OF_WHOLE } else { VERSION_OF_PARTIAL };
         }
-        VERSION
+        if self.config.is_by_path() { VERSION } else { VERSION_OF_COMMITMENT }
     }
 
     /// Reads the bytes of a manifest.
@@ -505,6 +508,29 @@ mod tests {
     }
 
     #[test]
+    fn a_manifest_by_path_reads_back_and_is_of_a_version_of_its_own() {
+        for keeps_rows in [true, false] {
+            let options = Options::new().declare(Domain::new("kv").key_len(1016).by_path());
+            let config = options.keep_rows(keeps_rows).into_config().unwrap();
+            let manifest = Manifest { generation: 9, ..Manifest::new(config) };
+            let bytes = manifest.encode();
+            assert_eq!((decode(&manifest).unwrap(), u32_at(&bytes, 8)), (manifest.clone(), Some(VERSION)));
+            let body = &bytes[HEAD_LEN..bytes.len() - SUM_LEN];
+            let earlier = Manifest::decode(&frame(VERSION_OF_COMMITMENT, body), Path::new("M"));
+            assert!(matches!(earlier, Err(Error::Damaged { .. })), "versions before have no such order");
+            let refused = |change: &dyn Fn(&mut Manifest)| {
+                let mut manifest = manifest.clone();
+                change(&mut manifest);
+                decode(&manifest).is_err()
+            };
+            assert!(refused(&|manifest| manifest.config.domains[1].key_len = Some(1017)));
+            assert!(refused(&|manifest| drop(manifest.config.domains.pop())), "without nodes");
+            let domain = Domain::new("mixed");
+            assert!(refused(&|manifest| manifest.config.domains.insert(2, domain.clone())));
+        }
+    }
+
+    #[test]
     fn a_segment_that_is_not_held_is_that_of_the_document() {
         let (bytes, whole) = (partial().encode(), sample());
         let last = {
@@ -536,7 +562,7 @@ mod tests {
         DOC.check_fields(section, &bytes, &fields);
         assert_eq!(rows[4][0], HEAD_LEN.to_string(), "{}", rows[4][3]);
         let versions = format!(
-            "{VERSION_OF_WHOLE}; {VERSION_OF_PARTIAL} of a partial copy; {VERSION} of an archive with another commitment;"
+            "{VERSION_OF_WHOLE}; {VERSION_OF_PARTIAL} of a partial copy; {VERSION_OF_COMMITMENT} of an archive with another commitment; {VERSION} of one by path;"
         );
         assert!(rows[1][4].starts_with(&versions), "the versions that are written");
         let magic = MAGIC.map(|byte| format!("{byte:02X}")).join(" ");
@@ -637,7 +663,7 @@ mod tests {
         assert_eq!(body.remove(4), 0);
         assert_eq!(Manifest::decode(&frame(1, &body), Path::new("M")).unwrap(), manifest);
         let unknown = Manifest::decode(&frame(VERSION + 1, &body), Path::new("M"));
-        assert!(matches!(unknown, Err(Error::Unsupported { found: 8, supported: 7, .. })));
+        assert!(matches!(unknown, Err(Error::Unsupported { found: 9, supported: 8, .. })));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The domain `_nodes`, which an archive with snapshots has, and one for Ethereum. With snapshots it has rows of the tree's inner nodes,
+//! The domain `_nodes`, which an archive with snapshots has, one whose domains are by path, and one for Ethereum. With snapshots it has rows of the tree's inner nodes,
 //! and the keys of its leaves.
 //!
 //! ```text
@@ -11,7 +11,8 @@
 //! is no inner node any more, and a key that is gone, is deleted. The root row is written at every snapshot: block N has
 //! one when the newest version of that row at or below N is of N.
 //!
-//! Of an archive for Ethereum it has the roots of storage tries, and [rows](crate::merkle::row_depths) of all tries:
+//! Of an archive by path it has [rows](crate::merkle::tree_rows) of the tree, under the keys of the first two lines here; of an archive for
+//! Ethereum the roots of storage tries, and [rows](crate::merkle::row_depths) of all tries:
 //!
 //! ```text
 //! key                                                   value                                       version
@@ -27,7 +28,7 @@
 //! deepest row is left out of a storage that has none. An account without slots has no root.
 //!
 //! Written by the [trees](crate::merkle::live_tree), kept in memory by [`node_table`](crate::memtable::node_table), read by
-//! [`rows`](crate::merkle::rows) and [`trie_rows`](crate::merkle::trie_rows).
+//! [`rows`](crate::merkle::rows), [`tree_rows`](crate::merkle::tree_rows) and [`trie_rows`](crate::merkle::trie_rows).
 
 use std::sync::Arc;
 
@@ -63,7 +64,7 @@ impl NodeKey {
         Self::place(depth as u8, depth, key)
     }
 
-    /// The node of a trie of Ethereum at the first `depth` nibbles of a path: of the trie of accounts, or of the storage of the account
+    /// The node at the first `depth` nibbles of a path: of the trie of accounts or of Icecore's tree, or of the storage of the account
     /// whose path begins with the bytes given. At depth 0 it is the root. No row is deeper than 24 nibbles.
     pub(crate) fn trie_row(account: Option<&[u8; 20]>, depth: usize, path: &[u8; 32]) -> Self {
         let tag = depth as u8 | if account.is_some() { STORAGE } else { 0 };
@@ -130,7 +131,7 @@ pub(crate) enum NodeValue {
     Deleted,
     /// The hash of an inner node.
     Inner([u8; 32]),
-    /// What a trie of Ethereum keeps of a node.
+    /// What a trie of Ethereum keeps of a node, or the depth of rows.
     Row(Arc<[u8]>),
     /// The domain and key of a leaf, as [`encode_preimage`] writes it.
     Preimage(Arc<[u8]>),

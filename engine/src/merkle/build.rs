@@ -11,7 +11,7 @@ use icecore_segments::span::PageSpan;
 use icecore_segments::step::BlockNumber;
 use parking_lot::Mutex;
 
-use crate::domain::DomainId;
+use crate::domain::{Domain, DomainId};
 use crate::error::Error;
 use crate::merkle::parallel::on_threads;
 use crate::options::Config;
@@ -40,7 +40,7 @@ pub(crate) struct Built {
 /// Some keys of a domain.
 struct Part<'c> {
     id: DomainId,
-    domain: &'c str,
+    domain: &'c Domain,
     scan: Scan,
 }
 
@@ -103,10 +103,10 @@ fn parts<'c>(
         let mut scan = Scan::all();
         let boundaries = if threads == 1 { Vec::new() } else { boundaries(version, id, at, threads)? };
         for boundary in boundaries {
-            parts.push(Part { id, domain: &domain.name, scan: scan.to(&boundary) });
+            parts.push(Part { id, domain, scan: scan.to(&boundary) });
             scan = Scan::all().from(&boundary);
         }
-        parts.push(Part { id, domain: &domain.name, scan });
+        parts.push(Part { id, domain, scan });
     }
     Ok(parts)
 }
@@ -157,7 +157,8 @@ impl Load<'_> {
         let mut reported = 0;
         while let Some((key, (block, value))) = entries.next_version()? {
             if let Some(value) = value {
-                hasher.push(part.domain, &key, &value);
+                let shown = part.domain.order.shown(&key).ok_or_else(|| part.domain.damaged_key())?;
+                hasher.push(&part.domain.name, shown, &value);
             }
             if self.newer_than.is_some_and(|newer_than| block > newer_than) {
                 written.push((part.id, key));

@@ -1,41 +1,44 @@
 //! Whether the state and what is kept of its trees belong together: what a full [`verify`](crate::maintain::verify) asks.
 //!
-//! Of an archive for Ethereum the trie of the newest state in segments is built and each node that is kept of it compared: rows and
-//! storage roots. Of the blocks before it the rows at depth 1 are put together to the root that was recorded. The blocks in the log are
-//! applied, and each gives its root.
+//! Where rows are kept the tree of the newest state in segments is built and each node that is kept of it compared: rows, and of an archive
+//! for Ethereum storage roots. Of the blocks before it the rows at depth 1 are put together to the root that was recorded. The blocks in the
+//! log are applied, and each gives its root.
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 
-use icecore_hot::Root;
 use icecore_hot::ethereum::{EMPTY_ROOT, KeyPath, Nibbles, PartialTrieBuilder, StateTrie, TrieId};
+use icecore_hot::{Options, Root};
 use icecore_segments::step::BlockNumber;
 
 use crate::commitment::{ACCOUNT_LEN, Commitment};
 use crate::domain::{DomainId, RootRow, root_height, root_key};
 use crate::error::Error;
 use crate::memtable::node_key::{NodeKey, NodeValue, NodeVersion, STORAGE};
+use crate::merkle::build::build_tree;
 use crate::merkle::ethereum_tree::EthereumTree;
+use crate::merkle::icecore_tree::IcecoreTree;
 use crate::merkle::live_tree::{LiveTree, Parent};
 use crate::merkle::load_trie::{LoadedTrie, load_checked, load_depths};
-use crate::merkle::node_error::node_damaged;
+use crate::merkle::node_error::{is_of_nodes, node_damaged};
 use crate::merkle::row_depths::{RowDepth, RowDepths};
 use crate::merkle::state_leaves::path_of;
 use crate::merkle::state_root::state_root;
 use crate::merkle::state_rows::StateRows;
+use crate::merkle::tree_rows::TreeRows;
 use crate::merkle::trie_rows::{KeptTrie, StorageNode, accounts_depth, row_version, top_key};
 use crate::options::Config;
 use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
 use crate::read::scan::MergeScan;
 use crate::read::scan_range::Scan;
-use crate::stats::Tally;
+use crate::stats::{Counters, Tally};
 
 /// Blocks between two words to the listener.
 const PROGRESS_EVERY: u64 = 1 << 10;
 
-/// Compares the state with the roots that were recorded, and the nodes that are kept of an archive for Ethereum with the state, unless
-/// they are not `held`. Nodes of an archive without rows are never read, and not looked at here.
+/// Compares the state with the roots that were recorded, and rows that are kept with the state, unless they are not `held`. Nodes of an
+/// archive without rows are never read, and not looked at here.
 ///
 /// # Cost
 /// Builds the tree: 110 bytes of memory for each key. With rows 17 lookups for each block.
@@ -49,15 +52,22 @@ pub(crate) fn check_state(
     listener: &dyn ProgressListener,
 ) -> Result<(), Error> {
     let Some(head) = version.head else { return Ok(()) };
-    let nodes = config.nodes().filter(|_| config.commitment == Commitment::Ethereum && version.keeps_rows);
+    let nodes = config.nodes().filter(|_| version.keeps_rows);
     let (Some(nodes), Some(base)) = (nodes.filter(|_| nodes_are_held), version.emitted_head) else {
         let root = state_root(version, config, head, listener)?;
         return root.map_or(Ok(()), |root| version.check_root(head, root));
     };
-    let loaded = load_checked(version, base, u64::MAX, listener)?;
-    NodesCheck::new(version, config, nodes, base, &loaded)?.compare()?;
-    check_past(version, nodes, base, listener)?;
-    let mut tree = EthereumTree::without_rows(config, loaded.trie, Some(base));
+    let mut tree: Box<dyn LiveTree> = if config.commitment == Commitment::Ethereum {
+        let loaded = load_checked(version, base, u64::MAX, listener)?;
+        NodesCheck::new(version, config, nodes, base, &loaded)?.compare()?;
+        Box::new(EthereumTree::without_rows(config, loaded.trie, Some(base)))
+    } else {
+        let built = build_tree(version, config, base, None, Options::default(), listener)?;
+        version.check_root(base, built.tree.root())?;
+        tree_rows(version, config, nodes, &Counters::default(), base).compare(&built.tree)?;
+        Box::new(IcecoreTree::without_rows(built.tree, base))
+    };
+    check_past(version, config, nodes, base, listener)?;
     let mut previous = Some(base);
     for table in version.memory()? {
         table.for_each_block(config, |height, recorded, changes| {
@@ -74,15 +84,27 @@ pub(crate) fn check_state(
     Ok(())
 }
 
-/// Puts the rows of accounts at depth 1 together at each block in segments.
+/// The rows of Icecore's tree at a block.
+fn tree_rows<'v>(
+    version: &'v ReadState,
+    config: &'v Config,
+    nodes: DomainId,
+    counters: &'v Counters,
+    at: BlockNumber,
+) -> TreeRows<'v> {
+    TreeRows { version, config, nodes, counters, at, workers: 1 }
+}
+
+/// Puts the rows of the state at depth 1 together at each block in segments.
 fn check_past(
     version: &ReadState,
+    config: &Config,
     nodes: DomainId,
     last: BlockNumber,
     listener: &dyn ProgressListener,
 ) -> Result<(), Error> {
     let Some(first) = version.first.filter(|first| *first <= last) else { return Ok(()) };
-    let tally = Tally::default();
+    let counters = Counters::default();
     listener.begin("verify rows of blocks", Some(last - first));
     let mut told = first;
     let scan = Scan::all().from(&root_key(first)).to_included(&root_key(last));
@@ -90,7 +112,7 @@ fn check_past(
         let (key, row) = row?;
         let block = root_height(&key).ok_or(Error::RootMissing { block: last })?;
         let row = RootRow::decode(&row).ok_or(Error::RootMissing { block })?;
-        check_row_at(version, nodes, &tally, block, row.root)?;
+        check_row_at(version, config, nodes, &counters, block, row.root)?;
         if block - told >= PROGRESS_EVERY {
             listener.advance(block - told);
             told = block;
@@ -100,39 +122,53 @@ fn check_past(
     Ok(())
 }
 
-/// Puts the rows of accounts at depth 1 together at `to`, a block in segments, where they are kept and can be read.
+/// Puts the rows of the state at depth 1 together at `to`, a block in segments, where they are kept and can be read.
 pub(crate) fn check_rows(version: &ReadState, config: &Config, to: BlockNumber) -> Result<(), Error> {
-    let Some(nodes) =
-        config.nodes().filter(|_| version.keeps_rows && config.commitment == Commitment::Ethereum)
-    else {
-        return Ok(());
-    };
-    let (tally, (block, root)) = (Tally::default(), version.newest_root(to)?);
-    match check_row_at(version, nodes, &tally, block, root) {
-        Err(error) if (StateRows { version, nodes, tally: &tally, at: block }).is_of_file(&error) => Ok(()),
+    let Some(nodes) = config.nodes().filter(|_| version.keeps_rows) else { return Ok(()) };
+    let (counters, (block, root)) = (Counters::default(), version.newest_root(to)?);
+    match check_row_at(version, config, nodes, &counters, block, root) {
+        Err(error) if is_of_nodes(version, nodes, &error) => Ok(()),
         checked => checked,
     }
 }
 
 fn check_row_at(
     version: &ReadState,
+    config: &Config,
     nodes: DomainId,
-    tally: &Tally,
+    counters: &Counters,
     block: BlockNumber,
     recorded: Root,
 ) -> Result<(), Error> {
+    let root = match config.commitment {
+        Commitment::Ethereum => root_of_accounts(version, nodes, counters.mine(), block)?,
+        _ => tree_rows(version, config, nodes, counters, block).root_of_first_row()?,
+    };
+    if root.is_none_or(|root| root == recorded) {
+        return Ok(());
+    }
+    Err(node_damaged(version, nodes, NodeKey::trie_row(None, 1, &[0; 32]).as_bytes(), block))
+}
+
+/// The root that follows from the first row of accounts; `None` of a block that has no rows.
+fn root_of_accounts(
+    version: &ReadState,
+    nodes: DomainId,
+    tally: &Tally,
+    block: BlockNumber,
+) -> Result<Option<Root>, Error> {
     let wrong = |key: NodeKey| node_damaged(version, nodes, key.as_bytes(), block);
     let depth = match accounts_depth(version, nodes, block, tally)? {
         Some((of, depth)) if of == block => depth,
         _ => return Err(wrong(NodeKey::ROOT)),
     };
-    let Some(top) = depth.top() else { return Ok(()) };
+    let Some(top) = depth.top() else { return Ok(None) };
     let trie = KeptTrie { version, nodes, at: block, account: None, depth: top };
     let opened = trie.open(&[], tally)?;
     // Where a row has nothing there is a leaf or none.
     let accounts = StateRows { version, nodes, tally, at: block }.accounts(&opened.ranges)?;
-    let root = opened.complete(&accounts, PartialTrieBuilder::push_account).map(|trie| trie.root());
-    if root == Some(recorded) { Ok(()) } else { Err(wrong(NodeKey::trie_row(None, 1, &[0; 32]))) }
+    let trie = opened.complete(&accounts, PartialTrieBuilder::push_account);
+    trie.map(|trie| Some(trie.root())).ok_or_else(|| wrong(NodeKey::trie_row(None, 1, &[0; 32])))
 }
 
 /// The nodes of the state at a block beside its trie.

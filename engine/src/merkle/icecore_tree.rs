@@ -1,8 +1,8 @@
-//! The tree of the commitment [`Icecore`](crate::Commitment::Icecore), beside the writer: it gives each block its root, and with snapshots the changes of
-//! the domain of [`nodes`](crate::memtable::node_key).
+//! The tree of the commitment [`Icecore`](crate::Commitment::Icecore), beside the writer: it gives each block its root, and with snapshots or
+//! [rows](crate::merkle::tree_rows) the changes of the domain of [`nodes`](crate::memtable::node_key).
 //!
 //! The tree is built from the state when the first block is begun, and the root it gives must be the one recorded. With
-//! snapshots it is built from the state in segments, and the blocks in memory are applied one by one, as they once were:
+//! snapshots or rows it is built from the state in segments, and the blocks in memory are applied one by one, as they once were:
 //! what they change among the nodes is in no log, it is made again. So while there is a tree the tables have the nodes of
 //! all their blocks, and while there is none they have no nodes at all.
 
@@ -14,10 +14,13 @@ use crate::error::Error;
 use crate::memtable::node_key::{NodeKey, NodeValue, NodeVersion, ROW_SPACING, encode_preimage};
 use crate::merkle::build::{Built, build_tree};
 use crate::merkle::live_tree::{self, Applied, LiveTree, Parent, UndoWindow};
+use crate::merkle::row_depths::RowDepth;
+use crate::merkle::tree_rows::row_nodes;
+use crate::merkle::trie_rows::accounts_depth;
 use crate::options::Config;
 use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
-use crate::stats::Counters;
+use crate::stats::{Counters, Tally};
 use crate::wal::ChangeRef;
 
 /// Keys whose former values are looked up together.
@@ -36,19 +39,23 @@ pub(crate) struct IcecoreTree {
     window: UndoWindow<BlockUndo>,
     /// With snapshots: what the blocks before the window changed since the last snapshot among them.
     older: DirtyKeys,
+    /// The depth of its rows; `None` where it keeps none.
+    depth: Option<RowDepth>,
 }
 
 /// What takes a block back.
 struct BlockUndo {
     undo: Undo,
     is_snapshot: bool,
+    /// The depth of the rows before it.
+    depth: Option<RowDepth>,
 }
 
 impl IcecoreTree {
     /// The tree of the state at block `base`.
     fn new(tree: HotTree, base: Option<BlockNumber>) -> Self {
         let (batch, window, older) = (Batch::new(), UndoWindow::new(base), DirtyKeys::new());
-        Self { tree, batch, batch_bytes: 0, window, older }
+        Self { tree, batch, batch_bytes: 0, window, older, depth: None }
     }
 
     /// Fills the batch with the changes of a block.
@@ -59,11 +66,12 @@ impl IcecoreTree {
         self.batch.clear();
         self.batch_bytes = 0;
         for change in changes {
-            let domain = &config.domains[usize::from(change.domain)].name;
+            let domain = &config.domains[usize::from(change.domain)];
             self.batch_bytes += change.key.len() + change.value.map_or(0, <[u8]>::len);
+            let key = domain.order.shown(change.key).expect("the log and a block have whole keys");
             match change.value {
-                Some(value) => self.batch.put(domain, change.key, value),
-                None => self.batch.delete(domain, change.key),
+                Some(value) => self.batch.put(&domain.name, key, value),
+                None => self.batch.delete(&domain.name, key),
             }
         }
     }
@@ -131,14 +139,20 @@ impl LiveTree for IcecoreTree {
     ) -> Result<Applied, Error> {
         self.gather(config, changes);
         let (root, undo) = self.tree.apply(&self.batch);
+        let depth = self.depth;
         let Some(snapshots) = config.snapshots else {
-            self.window.push(height, BlockUndo { undo, is_snapshot: false });
+            let nodes = depth.map_or(Vec::new(), |before| {
+                let now = before.follow(self.tree.len());
+                self.depth = Some(now);
+                row_nodes(&self.tree, &undo, height, (before, now))
+            });
+            self.window.push(height, BlockUndo { undo, is_snapshot: false, depth });
             self.trim_undo_window(config);
-            return Ok(Applied { root, nodes: Vec::new() });
+            return Ok(Applied { root, nodes });
         };
         let leaves = self.leaves(changes, &undo);
         let is_snapshot = snapshots.is_due(height, parent.block);
-        self.window.push(height, BlockUndo { undo, is_snapshot });
+        self.window.push(height, BlockUndo { undo, is_snapshot, depth });
         let mut nodes = Vec::new();
         let mut add = |key, value| nodes.push(NodeVersion { key, block: height, value });
         if is_snapshot {
@@ -155,12 +169,28 @@ impl LiveTree for IcecoreTree {
 
     fn rewind(&mut self, _: &ReadState, to: BlockNumber) -> bool {
         let Some(blocks) = self.window.rewind(to) else { return false };
-        self.tree.undo_all(blocks.map(|block| block.undo));
+        let depth = &mut self.depth;
+        self.tree.undo_all(blocks.map(|block| {
+            *depth = block.depth;
+            block.undo
+        }));
         true
     }
 }
 
+/// The depth of the rows at a block in segments.
+fn depth_at(version: &ReadState, config: &Config, base: Option<BlockNumber>) -> Result<RowDepth, Error> {
+    let (Some(nodes), Some(base)) = (config.nodes(), base) else { return Ok(RowDepth::NONE) };
+    let kept = accounts_depth(version, nodes, base, &Tally::default())?;
+    Ok(kept.map_or(RowDepth::NONE, |(_, depth)| depth))
+}
+
 impl IcecoreTree {
+    /// That of the state at `base` without rows, the state's own tree.
+    pub(crate) fn without_rows(tree: HotTree, base: BlockNumber) -> Self {
+        Self::new(tree, Some(base))
+    }
+
     /// The tree of the state at the head.
     pub(crate) fn build(
         version: &ReadState,
@@ -170,12 +200,16 @@ impl IcecoreTree {
     ) -> Result<Self, Error> {
         let mut options = icecore_hot::Options::default();
         options.parallelism = parallelism;
-        let base = if config.snapshots.is_some() { version.emitted_head } else { version.head };
+        let has_nodes = config.snapshots.is_some() || version.keeps_rows;
+        let base = if has_nodes { version.emitted_head } else { version.head };
         let mut live = match base {
             Some(base) => Self::of_state(version, config, base, options, listener)?,
             None => Self::new(HotTree::new(options), None),
         };
-        if config.snapshots.is_some() {
+        if version.keeps_rows {
+            live.depth = Some(depth_at(version, config, base)?);
+        }
+        if has_nodes {
             live_tree::replay(&mut live, version, config, base, listener)?;
         }
         Ok(live)

@@ -21,6 +21,8 @@ pub struct ProofCost {
 pub enum ProofSource {
     /// The nodes kept at a snapshot: a few reads per proof.
     Snapshot,
+    /// The rows of the block, and the leaves below a place of the deepest: some hundred reads and some thousand leaves per proof.
+    Rows,
     /// The tree, rebuilt from the whole state at the block.
     State,
 }
@@ -54,7 +56,10 @@ impl Leaves {
 pub(crate) struct Asked<'k> {
     pub(crate) id: DomainId,
     pub(crate) domain: &'k str,
+    /// As callers know it.
     pub(crate) key: &'k [u8],
+    /// As it is stored.
+    pub(crate) stored: &'k [u8],
     pub(crate) hash: KeyHash,
 }
 

@@ -26,4 +26,6 @@ pub(crate) mod state_leaves;
 pub(crate) mod state_paths;
 pub(crate) mod state_root;
 pub(crate) mod state_rows;
+pub(crate) mod tree_leaves;
+pub(crate) mod tree_rows;
 pub(crate) mod trie_rows;

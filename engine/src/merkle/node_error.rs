@@ -1,4 +1,4 @@
-//! What is said of a node of the tries of Ethereum that is not what the state says: which node, at which block, in which file.
+//! What is said of a node that is kept at every block and is not what the state says: which node, at which block, in which file.
 
 use icecore_hot::ethereum::Nibbles;
 use icecore_segments::step::BlockNumber;
@@ -22,6 +22,12 @@ pub(crate) fn node_damaged(version: &ReadState, nodes: DomainId, key: &[u8], at:
     Error::NodeDamaged { path, node: describe(key), block: at }
 }
 
+/// Whether an error is that of a file of nodes, which is missing or cannot be read: the state can be proven without it.
+pub(crate) fn is_of_nodes(version: &ReadState, nodes: DomainId, error: &Error) -> bool {
+    let (Error::Missing { path } | Error::File { path, .. }) = error else { return false };
+    version.domain(nodes).iter().any(|segment| segment.kv.path() == path)
+}
+
 /// A key of the nodes in words.
 fn describe(key: &[u8]) -> String {
     let nibbles = |bytes: &[u8], count: usize| {
@@ -31,9 +37,9 @@ fn describe(key: &[u8]) -> String {
         Nibbles::prefix(&path, count.min(2 * len))
     };
     match key.split_first() {
-        Some((0, [])) => "the depth of the rows of accounts".to_owned(),
+        Some((0, [])) => "the depth of the rows".to_owned(),
         Some((depth, rest)) if *depth < STORAGE => {
-            format!("the node at {} of the trie of accounts", nibbles(rest, usize::from(*depth)))
+            format!("the node at {} of the state tree", nibbles(rest, usize::from(*depth)))
         }
         Some((tag, rest)) if rest.len() >= ACCOUNT_LEN => {
             let (account, rest) = rest.split_at(ACCOUNT_LEN);

@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind};
 use crate::merkle::account_proof::{AccountProof, Address, SlotProof, Word};
 use crate::merkle::check_state::explain;
 use crate::merkle::load_trie::load_trie;
+use crate::merkle::node_error::is_of_nodes;
 use crate::merkle::state_rows::StateRows;
 use crate::options::Config;
 use crate::read::read_state::ReadState;
@@ -35,7 +36,7 @@ pub(crate) fn prove_accounts(
             Ok(Some(proofs)) => return Ok(proofs),
             Ok(None) => {}
             // What is told of the file is among the problems of the statistics.
-            Err(error) if rows.is_of_file(&error) => {}
+            Err(error) if is_of_nodes(version, nodes, &error) => {}
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 return Err(explain(version, config, nodes, at).unwrap_or(error));
             }

@@ -1,4 +1,5 @@
-//! At which depths a trie of Ethereum has rows: what stands at every position of a depth, kept at each block that changes it.
+//! At which depths a tree has rows: what stands at every position of a depth, kept at each block that changes it. Of the tries of Ethereum,
+//! and of Icecore's tree where domains are by path: of that four levels are a nibble.
 //!
 //! A proof reads the rows on its way down and below the deepest the leaves, all that are under one position. So the depth follows
 //! from the number of leaves: the deepest row is where a position has at most [`LEAVES_MAX`] of them, and there are rows above it
@@ -28,7 +29,7 @@ impl RowDepth {
     pub(crate) const NONE: Self = Self(0);
 
     /// That of 2^61 leaves.
-    const MAX: u8 = 12;
+    pub(crate) const MAX: u8 = 12;
 
     /// Fewer leaves than this never have rows.
     pub(crate) const LEAVES_MIN: u64 = LEAVES_MIN;

@@ -79,7 +79,7 @@ impl<'v> Rows<'v> {
     pub(crate) fn paths(&self, asked: &[Asked<'_>]) -> Result<Paths, Error> {
         let mut leaves = Leaves::default();
         let mut cost = ProofCost { source: ProofSource::Snapshot, reads: 1, entries: 1 };
-        let keys: Vec<_> = asked.iter().map(|asked| (asked.id, asked.key)).collect();
+        let keys: Vec<_> = asked.iter().map(|asked| (asked.id, asked.stored)).collect();
         let mut targets = Vec::with_capacity(asked.len());
         for (asked, value) in asked.iter().zip(self.values(&keys, &mut cost)?) {
             if let Some(value) = value {

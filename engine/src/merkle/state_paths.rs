@@ -1,4 +1,4 @@
-//! The paths of a proof at a block that is no snapshot: the tree is built from the whole state at the block.
+//! The paths of a proof at a block that has neither snapshot nor rows: the tree is built from the whole state at the block.
 
 use icecore_hot::{Entry, KeyHash, Parallelism, PathProof};
 use icecore_segments::step::BlockNumber;
@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::memtable::node_key::{NodeKey, decode_preimage};
 use crate::merkle::build::build_tree;
 use crate::merkle::leaves::{Asked, Leaves, Paths, ProofCost, ProofSource};
+use crate::merkle::tree_leaves::TreeLeaves;
 use crate::options::Config;
 use crate::read::read_state::ReadState;
 use crate::read::scan::MergeScan;
@@ -44,7 +45,7 @@ impl StateAt<'_> {
         for (asked, path) in asked.iter().zip(&paths) {
             if let PathProof::Present(_) = path {
                 // The tree is that of this state, so it has the key only where the state does.
-                let value = self.get(asked.id, asked.key)?;
+                let value = self.get(asked.id, asked.stored)?;
                 let value = value.ok_or(Error::SnapshotDamaged { block: self.at })?;
                 leaves.push(asked.hash, asked.entry(value));
             }
@@ -53,7 +54,10 @@ impl StateAt<'_> {
         wanted.dedup();
         cost.reads += (asked.len() + wanted.len()) as u64;
         cost.entries += wanted.len() as u64;
-        if !self.find_preimages(&wanted, &mut leaves)? {
+        if self.config.is_by_path() {
+            let &Self { version, config, at, .. } = self;
+            TreeLeaves { version, config, at }.find(&wanted, &mut leaves)?;
+        } else if !self.find_preimages(&wanted, &mut leaves)? {
             cost.entries += self.find_leaves(&wanted, &mut leaves)?;
         }
         leaves.order();

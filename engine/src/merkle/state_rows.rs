@@ -28,12 +28,6 @@ pub(crate) struct StateRows<'v> {
 }
 
 impl StateRows<'_> {
-    /// Whether an error is that of a file of nodes, which is missing or cannot be read: the state can be proven without it.
-    pub(crate) fn is_of_file(&self, error: &Error) -> bool {
-        let (Error::Missing { path } | Error::File { path, .. }) = error else { return false };
-        self.version.domain(self.nodes).iter().any(|segment| segment.kv.path() == path)
-    }
-
     /// Proves by way of the rows of the block, where it has some.
     pub(crate) fn prove_if_kept(
         &self,

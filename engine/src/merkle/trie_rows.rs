@@ -67,7 +67,7 @@ impl StorageNode {
     }
 }
 
-/// The block at or below `at` of which the nodes are the newest, and the depth of the rows that accounts have there; `None` where no
+/// The block at or below `at` of which the nodes are the newest, and the depth of the rows that accounts, or Icecore's tree, have there; `None` where no
 /// nodes are kept so far.
 pub(crate) fn accounts_depth(
     version: &ReadState,
@@ -151,7 +151,7 @@ pub(crate) struct KeptTrie<'v> {
 /// A trie opened around some paths.
 pub(crate) struct OpenedTrie {
     /// The branches beside the ways, ascending.
-    known: Vec<(Nibbles, NodeRef)>,
+    pub(crate) known: Vec<(Nibbles, NodeRef)>,
     /// Where the leaves are to be read, ascending.
     pub(crate) ranges: Vec<LeafRange>,
 }

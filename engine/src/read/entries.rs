@@ -5,7 +5,7 @@ use std::vec;
 
 use icecore_segments::step::BlockNumber;
 
-use crate::domain::DomainId;
+use crate::domain::{Domain, DomainId};
 use crate::error::Error;
 use crate::read::ahead::{WINDOW_MAX, WINDOW_MIN};
 use crate::read::pinned::Pinned;
@@ -40,11 +40,15 @@ pub struct Entry {
 /// Nothing is read before the first `next`. Entries are read ahead in chunks, 16 at first, growing to 4096 or a megabyte. A
 /// chunk costs one index page and one data page of each segment in the range, plus the data pages of its entries.
 ///
+/// In a domain that is kept [by path](Domain::by_path) a prefix passes all keys, and reads their values.
+///
 /// # Errors
 /// An item is an error where a file that the scan needs is damaged, or [not held](Error::NotHeld). It is the last.
 pub struct Entries {
     version: Pinned,
     domain: DomainId,
+    /// How keys are shown to callers, where they are stored in another form.
+    shown: Option<ShownKeys>,
     at: BlockNumber,
     /// What was not read yet; `None` at the end.
     rest: Option<Scan>,
@@ -58,11 +62,39 @@ pub struct Entries {
     error: Option<Error>,
 }
 
+/// The keys of a domain that is kept by path, as callers know them: those with a prefix.
+struct ShownKeys {
+    domain: Domain,
+    prefix: Vec<u8>,
+}
+
 impl Entries {
+    /// The entries of a domain as they are stored.
     pub(crate) fn new(version: Pinned, domain: DomainId, scan: &Scan, at: BlockNumber) -> Self {
         let left = scan.limit.unwrap_or(u64::MAX);
         let (rest, chunk, error) = (Some(scan.clone()), Vec::new().into_iter(), None);
-        Self { version, domain, at, rest, left, chunk, chunk_len: CHUNK_LENS.0, window: WINDOW_MIN, error }
+        let (chunk_len, window) = (CHUNK_LENS.0, WINDOW_MIN);
+        Self { version, domain, shown: None, at, rest, left, chunk, chunk_len, window, error }
+    }
+
+    /// The entries of a declared domain as callers know them.
+    ///
+    /// # Errors
+    /// [`Error::NoRange`] of a range of keys that are not in their order.
+    pub(crate) fn of_domain(
+        version: Pinned,
+        (id, domain): (DomainId, &Domain),
+        scan: &Scan,
+        at: BlockNumber,
+    ) -> Result<Self, Error> {
+        if domain.order.head_len() == 0 {
+            return Ok(Self::new(version, id, scan, at));
+        }
+        let no_range = || Error::NoRange { domain: domain.name.clone() };
+        let prefix = scan.as_prefix().ok_or_else(no_range)?.to_vec();
+        let stored = scan.unbounded(|key| domain.stored(key).into_owned());
+        let shown = Some(ShownKeys { domain: domain.clone(), prefix });
+        Ok(Self { shown, ..Self::new(version, id, &stored, at) })
     }
 
     /// Reads the next chunk of what `rest` has, and leaves in `rest` what is after it.
@@ -73,7 +105,8 @@ impl Entries {
             Ok(true) => {}
             Ok(false) => {
                 if let Some(last) = chunk.last() {
-                    self.rest = Some(rest.after(&last.key));
+                    let stored = self.shown.as_ref().map(|shown| shown.domain.stored(&last.key));
+                    self.rest = Some(rest.after(stored.as_deref().unwrap_or(&last.key)));
                 }
             }
             Err(error) => self.error = Some(error),
@@ -96,6 +129,7 @@ impl Entries {
         while (chunk.len() as u64) < len_max && bytes < CHUNK_BYTES_MAX {
             match scan.next_version()? {
                 Some((key, (block, Some(value)))) => {
+                    let Some(key) = self.shown(key)? else { continue };
                     bytes += key.len() + value.len();
                     chunk.push(Entry { key, value, block });
                 }
@@ -104,6 +138,13 @@ impl Entries {
             }
         }
         Ok(false)
+    }
+
+    /// A key as callers know it; `None` where it is not asked for.
+    fn shown(&self, stored: Vec<u8>) -> Result<Option<Vec<u8>>, Error> {
+        let Some(shown) = &self.shown else { return Ok(Some(stored)) };
+        let key = shown.domain.shown(stored)?;
+        Ok(key.starts_with(&shown.prefix).then_some(key))
     }
 }
 

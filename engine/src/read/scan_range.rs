@@ -9,6 +9,9 @@ use crate::memtable::Direction;
 ///
 /// Bounds and limits only narrow: each call leaves the keys that all calls so far allow.
 ///
+/// A domain that is kept [by path](crate::Domain::by_path) gives its keys in the order of their paths. A prefix picks from all of them there,
+/// which are passed; and a range, which only an order of keys has, is an error.
+///
 /// A page at a time, each continued after the last key of the one before:
 /// ```
 /// # use icecore::{Archive, Options, Scan};
@@ -136,6 +139,24 @@ impl Scan {
         self
     }
 
+    /// Whether it is of all keys, or of those with a prefix, which it gives; `None` of a range.
+    pub(crate) fn as_prefix(&self) -> Option<&[u8]> {
+        match (&self.lower, &self.upper) {
+            (Bound::Unbounded, Bound::Unbounded) => Some(&[]),
+            (Bound::Included(prefix), upper) => {
+                let end = after_prefix(prefix).map_or(Bound::Unbounded, Bound::Excluded);
+                (*upper == end).then_some(prefix)
+            }
+            _ => None,
+        }
+    }
+
+    /// The same direction and limit without bounds, after the key that `after` makes of the one that this is after.
+    pub(crate) fn unbounded(&self, after: impl FnOnce(&[u8]) -> Vec<u8>) -> Self {
+        let after = self.after.as_deref().map(after);
+        Self { lower: Bound::Unbounded, upper: Bound::Unbounded, after, ..self.clone() }
+    }
+
     /// The bounds of what is left to read.
     pub(crate) fn bounds(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
         let (mut lower, mut upper) = (self.lower.clone(), self.upper.clone());
@@ -184,6 +205,18 @@ mod tests {
         assert_eq!(after_prefix(b"a\xFF\xFF"), Some(b"b".to_vec()));
         assert_eq!(after_prefix(b"\xFF"), None);
         assert_eq!(after_prefix(b""), None);
+    }
+
+    #[test]
+    fn a_prefix_is_told_from_a_range() {
+        for prefix in [&b""[..], b"a", b"a\xFF", b"\xFF"] {
+            assert_eq!(Scan::prefix(prefix).after(b"b").backward().as_prefix(), Some(prefix));
+        }
+        assert_eq!(Scan::all().as_prefix(), Some(&[][..]));
+        for range in [Scan::all().from(b"a"), Scan::all().to(b"b"), Scan::range("a"..="b")] {
+            assert_eq!(range.as_prefix(), None, "{range:?}");
+        }
+        assert_eq!(Scan::range("a".."b"), Scan::prefix(b"a"), "the same keys");
     }
 
     #[test]

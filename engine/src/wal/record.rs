@@ -331,7 +331,7 @@ impl ChangeRef<'_> {
     fn check(&self, previous: Option<(u16, &[u8])>, config: &Config) -> Result<(), &'static str> {
         let domain = config.declared_domain(DomainId(self.domain));
         let domain = domain.ok_or("a block changes a domain that was not declared")?;
-        if domain.stored_key_len().is_some_and(|len| len != self.key.len()) {
+        if !domain.is_stored_len(self.key.len()) {
             return Err("a block has a key of another length than its domain declares");
         }
         if self.key.len() > KEY_LEN_MAX {

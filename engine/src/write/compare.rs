@@ -89,7 +89,7 @@ impl Writer {
         for change in changes {
             if let Some(held) = self.held_otherwise(&version, height, change, is_floor)? {
                 let given = change.value.map(<[u8]>::to_vec).into();
-                return Ok(Comparison::Different(self.difference(change, given, held)));
+                return Ok(Comparison::Different(self.difference(change, given, held)?));
             }
         }
         if is_floor || row.changes.is_none() {
@@ -144,15 +144,15 @@ impl Writer {
             let found = first_of_block(version, id, height, |key| !is_given(id, key))?;
             if let Some((key, (_, value))) = found {
                 let change = ChangeRef { domain: id.0, key: &key, value: None };
-                return Ok(Some(self.difference(&change, Written::Nothing, value.into())));
+                return self.difference(&change, Written::Nothing, value.into()).map(Some);
             }
         }
         Ok(None)
     }
 
-    fn difference(&self, change: &ChangeRef<'_>, given: Written, held: Written) -> Difference {
+    fn difference(&self, change: &ChangeRef<'_>, given: Written, held: Written) -> Result<Difference, Error> {
         let domain = &self.shared.directory.config.domains[usize::from(change.domain)];
-        Difference { domain: domain.name.clone(), key: change.key.to_vec(), given, held }
+        Ok(Difference { domain: domain.name.clone(), key: domain.shown(change.key.to_vec())?, given, held })
     }
 }
 

@@ -6,10 +6,13 @@
 pub(crate) mod ethereum;
 pub(crate) mod script;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use icecore::{Archive, Changes, Commitment, Error, Reader, Root, Scan, StateChange, View};
+use icecore::{
+    Archive, Changes, Commitment, Domain, DomainOrder, Error, Reader, Root, Scan, StateChange, View,
+};
 
 /// The domains of every test archive that is not for Ethereum.
 pub(crate) const DOMAINS: [&str; 2] = ["kv", "code"];
@@ -30,6 +33,8 @@ type Versions = BTreeMap<u64, Option<Vec<u8>>>;
 pub(crate) struct Oracle {
     /// That of the archive.
     commitment: Commitment,
+    /// Whether the domains are by path.
+    is_by_path: bool,
     versions: BTreeMap<(usize, Vec<u8>), Versions>,
     pub(crate) roots: BTreeMap<u64, Root>,
     /// The first block, or the newest at or below the height that was pruned to.
@@ -46,9 +51,15 @@ impl Oracle {
         Self { commitment, ..Self::default() }
     }
 
+    /// That of an empty archive that is there.
+    pub(crate) fn of_archive(reader: &Reader) -> Self {
+        let is_by_path = reader.domains()[0].order == DomainOrder::PathThenKey;
+        Self { is_by_path, ..Self::of(reader.commitment()) }
+    }
+
     /// That of the same archive when it was empty.
     pub(crate) fn before_any_block(&self) -> Self {
-        Self::of(self.commitment)
+        Self { is_by_path: self.is_by_path, ..Self::of(self.commitment) }
     }
 
     /// The domains of the archive.
@@ -56,7 +67,12 @@ impl Oracle {
         domains(self.commitment)
     }
 
-    /// The form in which a key is stored, scanned and ordered.
+    /// Compares keys in the form in which they are scanned.
+    fn compare(&self, domain: usize, a: &[u8], b: &[u8]) -> Ordering {
+        if self.is_by_path { Domain::new(DOMAINS[domain]).by_path().compare(a, b) } else { a.cmp(b) }
+    }
+
+    /// The form in which a key is scanned.
     fn stored(&self, domain: usize, key: &[u8]) -> Vec<u8> {
         match self.commitment {
             Commitment::Ethereum => ethereum::stored(domain, key),
@@ -128,11 +144,11 @@ impl Oracle {
         versions.range(..=at).next_back().and_then(|(_, value)| value.clone())
     }
 
-    /// All keys with a value at a height, as they are stored, in order.
+    /// All keys with a value at a height, as they are scanned, in order.
     pub(crate) fn state(&self, domain: usize, at: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
         let plain = self.plain_state(domain, at).into_iter();
         let mut state: Vec<_> = plain.map(|(key, value)| (self.stored(domain, &key), value)).collect();
-        state.sort_unstable();
+        state.sort_by(|(a, _), (b, _)| self.compare(domain, a, b));
         state
     }
 
@@ -217,6 +233,11 @@ impl Oracle {
                 let prefix = &key[..key.len().min(1)];
                 let within: Vec<_> = state.iter().filter(|(k, _)| k.starts_with(prefix)).cloned().collect();
                 check_scan(view, name, &Scan::prefix(prefix), &within);
+                if self.is_by_path {
+                    let refused = view.scan(name, &Scan::all().to(key)).map(drop);
+                    assert!(matches!(refused, Err(Error::NoRange { .. })));
+                    continue;
+                }
                 let from: Vec<_> = state.iter().filter(|(k, _)| k >= key).cloned().collect();
                 check_scan(view, name, &Scan::all().from(key), &from);
                 let below: Vec<_> = state.iter().filter(|(k, _)| k < key).cloned().collect();
@@ -279,7 +300,10 @@ impl Oracle {
                 changes.push(StateChange { block: *block, domain: *domain, key, before, after });
             }
         }
-        changes.sort_by(|a, b| (a.block, a.domain, &a.key).cmp(&(b.block, b.domain, &b.key)));
+        changes.sort_by(|a, b| {
+            let by_key = || self.compare(a.domain, &a.key, &b.key);
+            (a.block, a.domain).cmp(&(b.block, b.domain)).then_with(by_key)
+        });
         changes
     }
 

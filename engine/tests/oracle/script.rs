@@ -170,6 +170,12 @@ pub(crate) fn options() -> Options {
     Options::new().domain(DOMAINS[0]).declare(zstd).blocks_per_step(4).reorg_window(2)
 }
 
+/// The same with domains by path.
+pub(crate) fn options_by_path() -> Options {
+    let zstd = Domain::new(DOMAINS[1]).encoding(EncodingRule::Zstd).by_path();
+    Options::new().declare(Domain::new(DOMAINS[0]).by_path()).declare(zstd).blocks_per_step(4).reorg_window(2)
+}
+
 /// The same with a commitment of choice.
 pub(crate) fn options_of(commitment: Commitment) -> Options {
     match commitment {
@@ -203,6 +209,6 @@ pub(crate) fn advance(archive: &Archive, step: &Step, mut oracle: Oracle) -> Ora
 
 /// Goes through a script without any trouble. Returns the oracle after it.
 pub(crate) fn play(archive: &Archive, steps: &[Step]) -> Oracle {
-    let empty = Oracle::of(archive.reader().commitment());
+    let empty = Oracle::of_archive(archive.reader());
     steps.iter().fold(empty, |oracle, step| advance(archive, step, oracle))
 }

@@ -7,7 +7,7 @@ use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use icecore::{Error, View};
+use icecore::{DomainHandle, DomainOrder, Error, Scan, View};
 
 use crate::columns::{Column, Row, schema};
 use crate::external;
@@ -18,13 +18,13 @@ const COLUMNS: &[Column] = &[Column::Key, Column::Value { is_nullable: false }, 
 
 /// The keys of a domain with their values at the block of a view: `key`, `value`, and the `block` that wrote the value.
 ///
-/// Rows come in the order of keys, and a plan knows that. Comparisons of `key` with constants, `key in (..)` and
-/// [`has_prefix`](crate::has_prefix()) choose what is read, and so does a limit where they are all that a query filters by. `key = X'..'`
-/// is one lookup.
+/// Rows come in the order of keys, and a plan knows that; of a domain by path they come in none, and every key is read. Comparisons of `key`
+/// with constants, `key in (..)` and [`has_prefix`](crate::has_prefix()) choose what is read, and so does a limit where they are all that a
+/// query filters by. `key = X'..'` is one lookup.
 #[derive(Clone, Debug)]
 pub struct StateTable {
     view: View,
-    domain: String,
+    domain: DomainHandle,
 }
 
 impl StateTable {
@@ -33,8 +33,8 @@ impl StateTable {
     /// # Errors
     /// The archive has no such domain.
     pub fn new(view: View, domain: &str) -> Result<Self> {
-        view.scan(domain, &icecore::Scan::all()).map_err(external)?;
-        Ok(Self { view, domain: domain.to_owned() })
+        let domain = view.domain(domain).map_err(external)?;
+        Ok(Self { view, domain })
     }
 }
 
@@ -68,7 +68,8 @@ impl TableProvider for StateTable {
         let wanted = Wanted::new(&filters.iter().filter_map(filter).collect::<Vec<_>>());
         let (view, domain) = (self.view.clone(), self.domain.clone());
         let begin = Arc::new(move || rows(&view, &domain, &wanted));
-        TableScan { columns: COLUMNS, order: Some(Column::Key), begin }.plan(projection, limit)
+        let order = (!is_by_path(&self.domain)).then_some(Column::Key);
+        TableScan { columns: COLUMNS, order, begin }.plan(projection, limit)
     }
 }
 
@@ -77,18 +78,24 @@ pub(crate) fn pushdown(is_exact: bool) -> TableProviderFilterPushDown {
     if is_exact { TableProviderFilterPushDown::Exact } else { TableProviderFilterPushDown::Unsupported }
 }
 
-fn rows(view: &View, domain: &str, wanted: &Wanted) -> Result<RowSource, Error> {
+/// Whether the keys of a domain come in the order of their paths, which no range is of.
+fn is_by_path(domain: &DomainHandle) -> bool {
+    domain.domain().order == DomainOrder::PathThenKey
+}
+
+fn rows(view: &View, domain: &DomainHandle, wanted: &Wanted) -> Result<RowSource, Error> {
     if let Some(keys) = wanted.keys.clone() {
-        let (view, domain) = (view.clone(), domain.to_owned());
+        let (view, domain) = (view.clone(), domain.clone());
         return Ok(Box::new(keys.into_iter().filter_map(move |key| {
-            let found = view.lookup(&*domain, &key).transpose()?;
+            let found = view.lookup(&domain, &key).transpose()?;
             let change = found.map(|found| found.change);
             change
                 .map(|change| change.value.map(|value| Row::new(key, Some(value), change.block)))
                 .transpose()
         })));
     }
-    let (entries, wanted) = (view.scan(domain, &wanted.scan)?, wanted.clone());
+    let scan = if is_by_path(domain) { Scan::all() } else { wanted.scan.clone() };
+    let (entries, wanted) = (view.scan(domain, &scan)?, wanted.clone());
     let wanted_only =
         entries.filter(move |entry| entry.as_ref().map_or(true, |entry| wanted.has(&entry.key)));
     Ok(Box::new(

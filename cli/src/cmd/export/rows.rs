@@ -111,7 +111,7 @@ impl Columns {
             (true, _) => Keys::Address,
             (false, _) => Keys::Whole,
         };
-        let (domain, key_len) = (domain.name.clone(), domain.stored_key_len());
+        let (domain, key_len) = (domain.name.clone(), domain.scanned_key_len());
         Self { number, domain, face, chain_id, keys, key_len, is_state }
     }
 

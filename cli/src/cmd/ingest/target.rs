@@ -2,7 +2,7 @@
 
 use icecore::{Archive, Commitment, Domain, Error, Maintenance, OpenOptions};
 
-use super::super::create::{Declared, Every, Switch, names};
+use super::super::create::{Declared, Every, Switch, is_by_path, names};
 use super::Args;
 use crate::exit::Failure;
 use crate::input::FormatName;
@@ -62,7 +62,8 @@ fn check_shape(archive: &Archive, args: &Args) -> Result<(), Failure> {
     };
     let differs = |option: &str, asked: String, there: String| {
         Err(Failure::usage(format!(
-            "{option} {asked}: the archive was created with {there}, which cannot be changed{way_out}"
+            "{}: the archive was created with {there}, which cannot be changed{way_out}",
+            format!("{option} {asked}").trim_end()
         )))
     };
     match args.shape.blocks_per_step {
@@ -83,6 +84,9 @@ fn check_shape(archive: &Archive, args: &Args) -> Result<(), Failure> {
             return differs("--snapshot-every", asked.to_string(), every.to_string());
         }
         _ => {}
+    }
+    if args.shape.by_path && !is_by_path(reader.domains()) {
+        return differs("--by-path", String::new(), "domains by key".to_owned());
     }
     if args.shape.is_committed() && args.shape.commitment() != reader.commitment() {
         let asked = args.shape.commitment().to_string();

@@ -57,7 +57,7 @@ pub struct StateChange {
     pub after: Option<Vec<u8>>,
 }
 
-/// What the blocks of a range changed, by block, then domain, then key: the iterator of [`Reader::changes`](crate::Reader::changes).
+/// What the blocks of a range changed, by block, then domain, then key in the [order](crate::Domain::order) of the domain: the iterator of [`Reader::changes`](crate::Reader::changes).
 ///
 /// Each write and each deletion of a block is one item, also one that wrote the value that was there already or deleted a key that was
 /// not. It is `Send` and owns the state it reads from, which it pins as a [`View`](crate::View) does.
@@ -96,6 +96,8 @@ pub struct Changes {
     given: usize,
     /// Whether the values before are wanted that only older segments have.
     has_before: bool,
+    /// Whether keys are given as callers know them.
+    shows_keys: bool,
 }
 
 /// The blocks that a range asks for, both inside; `None` for none.
@@ -171,6 +173,7 @@ impl Changes {
             rows: Rows::default(),
             given: 0,
             has_before: true,
+            shows_keys: true,
         }
     }
 
@@ -193,6 +196,11 @@ impl Changes {
     /// The same for one to whom the values before are nothing: they are not looked up.
     pub(crate) fn without_before(self) -> Self {
         Self { has_before: false, ..self }
+    }
+
+    /// The same with keys in the form in which they are stored.
+    pub(crate) fn stored(self) -> Self {
+        Self { shows_keys: false, ..self }
     }
 
     /// The blocks that it is of, both inside; `None` for none.
@@ -307,8 +315,11 @@ impl Changes {
         if self.given == self.rows.len() {
             return Ok(None);
         }
-        let row = self.version.read(|state| self.rows.get(self.given, state))?;
+        let mut row = self.version.read(|state| self.rows.get(self.given, state))?;
         self.given += 1;
+        if self.shows_keys {
+            row.key = self.shared.directory.config.declared()[row.domain].shown(row.key)?;
+        }
         Ok(Some(row))
     }
 }

@@ -47,7 +47,14 @@ pub(crate) enum Work {
     /// Looks up the keys of the counted parts.
     Lookups { dir: PathBuf },
     /// Proves random accounts at past blocks.
-    Proofs { dir: PathBuf, accounts: u64, blocks: u64, proofs: u64 },
+    Proofs {
+        dir: PathBuf,
+        accounts: u64,
+        blocks: u64,
+        proofs: u64,
+        #[arg(long)]
+        by_path: bool,
+    },
     /// Updates random accounts of a tree that has so many bytes of memory.
     Tree { dir: PathBuf, accounts: u64, memory: u64, batch: u64 },
     /// Commits blocks that were made before.
@@ -89,8 +96,9 @@ pub(crate) fn command(work: &Work) -> Result<Command, Box<dyn Error>> {
         Work::Task { task, dir } => command.arg("task").arg(value_name(task)).arg(dir),
         Work::Command { command: run } => command.arg("command").arg("--").args(run),
         Work::Lookups { dir } => command.arg("lookups").arg(dir),
-        Work::Proofs { dir, accounts, blocks, proofs } => {
-            command.arg("proofs").arg(dir).args([accounts, blocks, proofs].map(u64::to_string))
+        Work::Proofs { dir, accounts, blocks, proofs, by_path } => {
+            command.arg("proofs").arg(dir).args([accounts, blocks, proofs].map(u64::to_string));
+            command.args(by_path.then_some("--by-path"))
         }
         Work::Tree { dir, accounts, memory, batch } => {
             command.arg("tree").arg(dir).args([accounts, memory, batch].map(u64::to_string))
@@ -126,8 +134,8 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Box<dyn Error>> {
         Work::Command { command } => serde_json::to_string(&command_cost(command)?)?,
         Work::Writer { dir, sync } => return follow::write(dir, *sync),
         Work::Lookups { dir } => return instructions::look_up(dir),
-        Work::Proofs { dir, accounts, blocks, proofs } => {
-            serde_json::to_string(&proofs::peak(dir, *accounts, *blocks, *proofs)?)?
+        Work::Proofs { dir, accounts, blocks, proofs, by_path } => {
+            serde_json::to_string(&proofs::peak(dir, *by_path, *accounts, *blocks, *proofs)?)?
         }
         Work::Tree { dir, accounts, memory, batch } => {
             serde_json::to_string(&tree::update(dir, *accounts, *memory, *batch)?)?

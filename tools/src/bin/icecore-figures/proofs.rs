@@ -13,7 +13,8 @@ use clap::Args;
 use icecore::ethereum::{ACCOUNT, Account, Address, word};
 use icecore::storage::os::OsStorage;
 use icecore::{
-    Archive, Commitment, Durability, Maintenance, MergeOptions, OpenOptions, Options, Reader, RowsRule,
+    Archive, Commitment, Domain, Durability, Maintenance, MergeOptions, OpenOptions, Options, Reader,
+    RowsRule,
 };
 use icecore_tools::machine::{Conditions, load_average};
 use icecore_tools::measure::cpu::{Times, process_cpu_time};
@@ -44,6 +45,9 @@ pub(crate) struct ProofsArgs {
     /// The number of blocks, of 465 updates each.
     #[arg(long, default_value_t = 8 * STEP, value_parser = clap::value_parser!(u64).range(2..))]
     blocks: u64,
+    /// Of Icecore's own tree with its domain by path, not of Ethereum's. Only what a proof and an ingest take.
+    #[arg(long)]
+    by_path: bool,
     /// A trial run: a state 1,024 times smaller, few blocks and proofs, under the names of the full run. No figure of it counts.
     #[arg(long)]
     small: bool,
@@ -60,6 +64,7 @@ pub(crate) struct ProofsArgs {
 struct ProofsConditions {
     /// Whether the state was smaller than the names say: then no figure counts.
     trial: bool,
+    by_path: bool,
     accounts: u64,
     blocks: u64,
     machine: Conditions,
@@ -83,14 +88,17 @@ pub(crate) fn run(args: &ProofsArgs) -> Result<(), Box<dyn Error>> {
     let (bits, blocks, proofs) =
         if args.small { (args.bits - 10, 64, (10, 3)) } else { (args.bits, args.blocks, PROOFS) };
     let mut figures = Figures::new();
-    let chain = Chain { accounts: 1 << bits, blocks, proofs };
+    let chain = Chain { accounts: 1 << bits, blocks, proofs, by_path: args.by_path };
     let with = folder.path().join("with.ice");
     let without = folder.path().join("without.ice");
     chain.build(&with, &without, &mut figures)?;
     chain.prove(&with, &mut figures)?;
-    chain.build_rows(&without, &mut figures)?;
+    if !args.by_path {
+        chain.build_rows(&without, &mut figures)?;
+    }
     let conditions = ProofsConditions {
         trial: args.small || args.bits != 24,
+        by_path: args.by_path,
         accounts: chain.accounts,
         blocks,
         machine: Conditions::of(folder.path()),
@@ -108,6 +116,8 @@ struct Chain {
     blocks: u64,
     /// See [`PROOFS`].
     proofs: (u64, u64),
+    /// Whether the tree is Icecore's.
+    by_path: bool,
 }
 
 impl Chain {
@@ -118,7 +128,7 @@ impl Chain {
 
     /// Writes both archives, merges that with rows, and measures its files.
     fn build(&self, with: &Path, without: &Path, figures: &mut Figures) -> Result<(), Box<dyn Error>> {
-        let runs = [create(with, true)?, create(without, false)?];
+        let runs = [create(with, self.by_path, true)?, create(without, self.by_path, false)?];
         for first in 0..FIRST {
             for archive in &runs {
                 let mut block = archive.begin(first * STEP)?;
@@ -197,7 +207,8 @@ impl Chain {
         figures.add("proof at a past block: lookups", lookups);
         // In a process of its own: this one has memory left of building the archive, which hides what a proof takes.
         let (accounts, blocks, proofs) = (self.accounts, self.blocks, warm_proofs);
-        let peak: Peak = spawn(&Work::Proofs { dir: dir.to_owned(), accounts, blocks, proofs })?;
+        let by_path = self.by_path;
+        let peak: Peak = spawn(&Work::Proofs { dir: dir.to_owned(), accounts, blocks, proofs, by_path })?;
         figures.add(
             "proof at a past block: memory beyond the open archive",
             peak.anonymous.saturating_sub(peak.anonymous_before) as f64 / f64::from(1 << 20),
@@ -245,6 +256,13 @@ impl Chain {
         let view = reader.at(height)?;
         let root = view.root()?;
         let faults = thread_faults();
+        if self.by_path {
+            let value = view.get(ACCOUNT, &address)?;
+            let (times, proof) = Times::of(|| view.prove(ACCOUNT, &address));
+            let (proof, faults) = (proof?, thread_faults() - faults);
+            proof.verify(&root, ACCOUNT, &address, value.as_deref())?;
+            return Ok((times, faults.major));
+        }
         let (times, proof) = Times::of(|| view.prove_account(&address, &[]));
         let (proof, faults) = (proof?, thread_faults() - faults);
         proof.verify(&root, &address)?;
@@ -253,8 +271,14 @@ impl Chain {
 }
 
 /// What random proofs take of memory beyond the open archive.
-pub(crate) fn peak(dir: &Path, accounts: u64, blocks: u64, proofs: u64) -> Result<Peak, Box<dyn Error>> {
-    let chain = Chain { accounts, blocks, proofs: (proofs, 0) };
+pub(crate) fn peak(
+    dir: &Path,
+    by_path: bool,
+    accounts: u64,
+    blocks: u64,
+    proofs: u64,
+) -> Result<Peak, Box<dyn Error>> {
+    let chain = Chain { accounts, blocks, proofs: (proofs, 0), by_path };
     let (reader, mut random) = (Reader::open(dir)?, SplitMix64::new(3));
     let (proved, peak) =
         watch(|| (0..proofs).try_for_each(|_| chain.prove_one(&reader, &mut random).map(drop)));
@@ -267,9 +291,13 @@ fn quantile(times: &Histogram, fraction: f64) -> f64 {
     times.quantile(fraction) as f64 / 1e6
 }
 
-fn create(dir: &Path, keeps_rows: bool) -> Result<Archive, icecore::Error> {
-    let options = Options::new().commitment(Commitment::Ethereum).keep_rows(keeps_rows);
-    let options = options.blocks_per_step(STEP).reorg_window(0);
+fn create(dir: &Path, by_path: bool, keeps_rows: bool) -> Result<Archive, icecore::Error> {
+    let options = if by_path {
+        Options::new().declare(Domain::new(ACCOUNT).key_len(20).by_path())
+    } else {
+        Options::new().commitment(Commitment::Ethereum)
+    };
+    let options = options.keep_rows(keeps_rows).blocks_per_step(STEP).reorg_window(0);
     let open = OpenOptions::new().durability(Durability::Relaxed).maintenance(Maintenance::EmitOnly);
     Archive::create_on(Arc::new(OsStorage), dir, options, open)
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use icecore::{Commitment, Root};
+use icecore::{Commitment, Domain, Root};
 
 use crate::ethereum;
 
@@ -37,11 +37,13 @@ pub(crate) struct Model {
     unwound_to: BTreeSet<u64>,
     blocks_per_step: u64,
     commitment: Commitment,
+    /// Whether the domains are by path.
+    pub(crate) is_by_path: bool,
 }
 
 impl Model {
-    pub(crate) fn new(commitment: Commitment, blocks_per_step: u64) -> Self {
-        Self { blocks_per_step, commitment, ..Self::default() }
+    pub(crate) fn new(commitment: Commitment, is_by_path: bool, blocks_per_step: u64) -> Self {
+        Self { blocks_per_step, commitment, is_by_path, ..Self::default() }
     }
 
     /// The domains of the archive.
@@ -125,7 +127,12 @@ impl Model {
         let stored = |key: &Key| if self.is_ethereum() { ethereum::stored(key) } else { key.1.clone() };
         let keys = self.versions.keys().filter(|key| key.0 == domain);
         let mut state: Vec<_> = keys.filter_map(|key| Some((stored(key), self.get(key, at)?))).collect();
-        state.sort_unstable();
+        if self.is_by_path {
+            let order = Domain::new(DOMAINS[domain]).by_path();
+            state.sort_by(|(a, _), (b, _)| order.compare(a, b));
+        } else {
+            state.sort_unstable();
+        }
         state
     }
 

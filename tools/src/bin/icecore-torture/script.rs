@@ -85,6 +85,9 @@ impl Op {
 /// Every so many seeds one is of an archive for Ethereum.
 const ETHEREUM_EVERY: u64 = 3;
 
+/// Every so many of the other seeds one is of an archive by path.
+const BY_PATH_EVERY: u64 = 4;
+
 /// A script: options, operations, and `states[i]`, what there is before operation `i`. The last state is what remains.
 #[derive(Clone)]
 pub(crate) struct Script {
@@ -102,16 +105,20 @@ impl Script {
         let window = random.below(13);
         let snapshots = if random.below(2) == 0 { 0 } else { 1 + random.below(5) };
         let is_ethereum = seed % ETHEREUM_EVERY == ETHEREUM_EVERY - 1;
+        let is_by_path = !is_ethereum && seed % BY_PATH_EVERY == 1;
+        let zstd = Domain::new(DOMAINS[1]).encoding(EncodingRule::Zstd);
         let (commitment, options) = if is_ethereum {
             (Commitment::Ethereum, ethereum::options())
+        } else if is_by_path {
+            let options = Options::new().declare(Domain::new(DOMAINS[0]).by_path());
+            (Commitment::Icecore, options.declare(zstd.by_path()))
         } else {
-            let zstd = Domain::new(DOMAINS[1]).encoding(EncodingRule::Zstd);
             let options = Options::new().domain(DOMAINS[0]).declare(zstd);
             (Commitment::Icecore, options.snapshot_period(NonZeroU64::new(snapshots)))
         };
         let options = options.blocks_per_step(blocks_per_step).reorg_window(window);
         let mut writer = Writer { random, head: random_start(seed), is_bulk: false };
-        let states = vec![Model::new(commitment, blocks_per_step)];
+        let states = vec![Model::new(commitment, is_by_path, blocks_per_step)];
         let mut script = Self { options, blocks_per_step, ops: Vec::new(), states };
         script.push(Op::Create);
         for _ in 0..len {

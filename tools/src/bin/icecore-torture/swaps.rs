@@ -227,7 +227,9 @@ impl Stock {
         let is_written = Self::write_to(dir, &wrong, &models)?;
         // What no answer needed is what it was: tries as small as these are proven without their nodes.
         let is_needless = |file: &String| {
-            script.last().is_ethereum() && file.starts_with("_nodes.") && kind_of(file) == "kv"
+            (script.last().is_ethereum() || script.last().is_by_path)
+                && file.starts_with("_nodes.")
+                && kind_of(file) == "kv"
         };
         let is_settled = is_read && is_written && !wrong.iter().any(is_needless);
         if !is_settled {
