@@ -38,10 +38,9 @@ fn changes(height: u64) -> Vec<Change> {
     };
     let mut changes = match height {
         2 => put(0..1),
-        4 => put(0..MANY),
+        4 | 13 => put(0..MANY),
         8 => delete(1_000..MANY),
         10 => [put(3_000..3_010), delete(0..MANY)].concat(),
-        13 => put(0..MANY),
         _ => Vec::new(),
     };
     if height > 1 {

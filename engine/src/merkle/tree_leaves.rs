@@ -102,7 +102,7 @@ impl TreeLeaves<'_> {
                 Direction::Backward => Scan::all().to_included(&last_with(head_of(path))).backward(),
             };
             for entry in MergeScan::new(self.version, id, &scan, self.at)? {
-                let found = self.path_of(domain, &entry?.0)?;
+                let found = path_of(domain, &entry?.0)?;
                 // Of keys with the same first bytes of their paths any may be the next.
                 if nearest.is_some_and(|nearest| is_nearer(&head(&nearest), &head(&found))) {
                     break;
@@ -123,7 +123,7 @@ impl TreeLeaves<'_> {
             for (id, domain) in self.config.declared_ids() {
                 for entry in MergeScan::new(self.version, id, &scan, self.at)? {
                     let (key, value) = entry?;
-                    if self.path_of(domain, &key)? == *path {
+                    if path_of(domain, &key)? == *path {
                         let (domain, key) = (domain.name.clone(), domain.shown(key)?);
                         leaves.push(*path, icecore_hot::Entry { domain, key, value });
                     }
@@ -132,12 +132,16 @@ impl TreeLeaves<'_> {
         }
         Ok(())
     }
+}
 
-    fn path_of(&self, domain: &Domain, stored: &[u8]) -> Result<KeyHash, Error> {
-        let shown = domain.order.shown(stored).ok_or_else(|| domain.damaged_key())?;
-        let path = KeyHash::of(&domain.name, shown);
-        if stored.starts_with(head_of(&path)) { Ok(path) } else { Err(domain.damaged_key()) }
-    }
+/// The path of a stored key.
+///
+/// # Errors
+/// [`Error::Damaged`] where it is stored under another one.
+fn path_of(domain: &Domain, stored: &[u8]) -> Result<KeyHash, Error> {
+    let shown = domain.order.shown(stored).ok_or_else(|| domain.damaged_key())?;
+    let path = KeyHash::of(&domain.name, shown);
+    if stored.starts_with(head_of(&path)) { Ok(path) } else { Err(domain.damaged_key()) }
 }
 
 /// What stored keys with a path begin with.

@@ -39,7 +39,7 @@ pub(crate) fn row_nodes(
     for depth in now.rows() {
         if before.rows().any(|row| row == depth) {
             tree.nodes_above(undo, LEVELS * depth, |key, hash| {
-                nodes.push(row_version(height, depth, key, hash))
+                nodes.push(row_version(height, depth, key, hash));
             });
         } else {
             nodes.extend(whole_row(tree, height, depth));

@@ -96,8 +96,16 @@ pub struct Changes {
     given: usize,
     /// Whether the values before are wanted that only older segments have.
     has_before: bool,
-    /// Whether keys are given as callers know them.
-    shows_keys: bool,
+    keys: KeyForm,
+}
+
+/// In which form keys are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KeyForm {
+    /// As they are stored.
+    Stored,
+    /// As callers know them.
+    Shown,
 }
 
 /// The blocks that a range asks for, both inside; `None` for none.
@@ -173,7 +181,7 @@ impl Changes {
             rows: Rows::default(),
             given: 0,
             has_before: true,
-            shows_keys: true,
+            keys: KeyForm::Shown,
         }
     }
 
@@ -200,7 +208,7 @@ impl Changes {
 
     /// The same with keys in the form in which they are stored.
     pub(crate) fn stored(self) -> Self {
-        Self { shows_keys: false, ..self }
+        Self { keys: KeyForm::Stored, ..self }
     }
 
     /// The blocks that it is of, both inside; `None` for none.
@@ -317,7 +325,7 @@ impl Changes {
         }
         let mut row = self.version.read(|state| self.rows.get(self.given, state))?;
         self.given += 1;
-        if self.shows_keys {
+        if self.keys == KeyForm::Shown {
             row.key = self.shared.directory.config.declared()[row.domain].shown(row.key)?;
         }
         Ok(Some(row))
