@@ -11,13 +11,13 @@ use crate::ethereum::node::ones;
 use crate::ethereum::ptr::{Kind, Ptr};
 
 /// A group is a subtree of at most so many leaves: reading them is a page or two, and their hashes are few.
-const GROUP_LEAVES: u64 = 64;
+pub(crate) const GROUP_LEAVES: u64 = 64;
 
 /// The same where groups so small do not fit the memory.
 const GROUP_LEAVES_MAX: u64 = 1 << 13;
 
 /// The storage of an account that has at most so many slots collapses with the account.
-const SMALL_STORAGE: u64 = 256;
+pub(crate) const SMALL_STORAGE: u64 = 256;
 
 /// Groups between two looks at what is left.
 const LOOK_EVERY: u32 = 8;
@@ -207,7 +207,7 @@ impl Walk<'_> {
 
 /// How many leaves a group would have, those of storages not counted; `None` where there are more than `max`, or the storage of one is
 /// too large to collapse with it.
-fn leaves_below(arena: &Arena, node: Ptr, max: u64) -> Option<u64> {
+pub(crate) fn leaves_below(arena: &Arena, node: Ptr, max: u64) -> Option<u64> {
     match node.kind() {
         Kind::Nothing => Some(0),
         Kind::Slot => Some(1),

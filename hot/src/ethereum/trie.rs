@@ -219,6 +219,11 @@ impl StateTrie {
         (&mut self.arena, &mut self.dirty)
     }
 
+    /// Makes a node the top of the trie of accounts, which has what is counted below it, where there was none.
+    pub(crate) fn set_top(&mut self, node: Ptr, root: Hash, accounts: u64, slots: u64) {
+        (self.node, self.root, self.accounts, self.slots) = (node, root, accounts, slots);
+    }
+
     /// The top of the trie of accounts.
     pub(crate) fn top(&self) -> Ptr {
         self.node

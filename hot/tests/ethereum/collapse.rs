@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use icecore_hot::HashBackend;
-use icecore_hot::ethereum::{Expansion, GroupLeaves, Nibbles, StateLoader, StateTrie, Touched, TrieId, Undo};
+use icecore_hot::ethereum::{
+    Expansion, GroupLeaves, Nibbles, OutlineError, OutlineLoader, OutlinePart, Reference, StateLoader,
+    StateTrie, Touched, TrieId, Undo,
+};
 use proptest::prelude::*;
 
 use crate::model::{Model, Op, Path, block, ops, path, storage_roots};
@@ -73,6 +76,31 @@ fn expand_for_undo(trie: &mut StateTrie, model: &Model, undo: &Undo) {
     }
 }
 
+fn outline(trie: &StateTrie) -> Vec<(TrieId, OutlinePart)> {
+    let mut parts = Vec::new();
+    trie.outline(|trie, part| {
+        parts.push((*trie, part.clone()));
+        Ok::<_, ()>(())
+    })
+    .unwrap();
+    parts
+}
+
+fn load_outline(parts: &[(TrieId, OutlinePart)], of: &StateTrie) -> Result<StateTrie, OutlineError> {
+    let mut loader = OutlineLoader::new(HashBackend::Auto);
+    parts.iter().try_for_each(|(trie, part)| loader.push(trie, part))?;
+    loader.finish(of.accounts(), of.slots())
+}
+
+/// The trie that is put together of the outline of one.
+fn reload(trie: &StateTrie) -> StateTrie {
+    let parts = outline(trie);
+    let loaded = load_outline(&parts, trie).unwrap();
+    assert_eq!((loaded.root(), loaded.accounts(), loaded.len()), (trie.root(), trie.accounts(), trie.len()));
+    assert_eq!(outline(&loaded), parts);
+    loaded
+}
+
 /// Expands all there is, in rounds: accounts first.
 fn expand_all(trie: &mut StateTrie, model: &Model) {
     let expansions = |trie: &StateTrie, of: TrieId| -> Vec<Expansion> {
@@ -111,6 +139,10 @@ proptest! {
             }
             model = after;
             trie.collapse(trie.node_bytes() * share / 2);
+            let loaded = reload(&trie);
+            if !is_kept {
+                trie = loaded;
+            }
             prop_assert_eq!(trie.root(), model.root());
             prop_assert_eq!(trie.accounts(), model.0.len() as u64);
         }
@@ -169,6 +201,57 @@ fn a_sweep_frees_what_it_is_told_and_goes_on_where_it_stopped() {
     assert!(trie.node_bytes() < all / 100, "{} of {all}", trie.node_bytes());
     expand_all(&mut trie, &model);
     assert_eq!((trie.root(), trie.node_bytes()), (root, all));
+}
+
+#[test]
+fn a_trie_is_put_together_of_its_outline() {
+    let (whole, model) = large();
+    for share in [10, 5, 0] {
+        let (mut trie, _) = large();
+        trie.collapse(whole.node_bytes() * share / 10);
+        let parts = outline(&trie);
+        // Most groups have some ten leaves; the large storage has its own.
+        assert!(parts.len() < 43_000 / 8, "{}", parts.len());
+        assert!(parts.iter().any(|(trie, _)| matches!(trie, TrieId::Storage(_))));
+        let mut loaded = reload(&trie);
+        assert!(loaded.node_bytes() < whole.node_bytes() / 10);
+        expand_all(&mut loaded, &model);
+        assert_eq!((loaded.root(), loaded.node_bytes()), (whole.root(), whole.node_bytes()));
+    }
+}
+
+#[test]
+fn parts_that_are_no_outline_are_refused() {
+    let (trie, _) = large();
+    let parts = outline(&trie);
+    let is_refused = |parts: &[(TrieId, OutlinePart)]| {
+        load_outline(parts, &trie).map_or(true, |loaded| loaded.root() != trie.root())
+    };
+    assert!(!is_refused(&parts));
+    for at in (0..parts.len()).step_by(7) {
+        let without = [&parts[..at], &parts[at + 1..]].concat();
+        assert!(is_refused(&without), "without {at}");
+        assert!(is_refused(&[&parts[..=at], &parts[at..]].concat()), "{at} twice");
+        let mut other = parts.clone();
+        let (of, part) = &mut other[at];
+        match part {
+            OutlinePart::Group { position, .. } if at % 2 == 0 => {
+                *position = Nibbles::prefix(&position.paths().0, position.len() + 1);
+            }
+            OutlinePart::Group { leaves, .. } if at % 3 == 0 || matches!(of, TrieId::Storage(_)) => {
+                *leaves += 1
+            }
+            OutlinePart::Group { reference, .. } => *reference = Reference::hash([7; 32]),
+            OutlinePart::Account { account, .. } => account.nonce += 1,
+            OutlinePart::Slot { value, .. } => value[0] ^= 1,
+        }
+        assert!(is_refused(&other), "{at} is another one");
+        if at > 0 {
+            let mut swapped = parts.clone();
+            swapped.swap(at - 1, at);
+            assert!(is_refused(&swapped), "{at} before the one before it");
+        }
+    }
 }
 
 #[test]
