@@ -90,7 +90,8 @@ impl Archive {
     ///
     /// # Cost
     /// A mapping of each `.kv`, the first and the last page of each accessor, and the whole log. The Merkle tree is built later,
-    /// by the first commit, from the latest state.
+    /// by the first commit, from the latest state or,
+    /// where it is larger than its memory, from what is kept of it ([`OpenOptions::tree_memory`]).
     ///
     /// # Errors
     /// [`Error::NotAnArchive`]; [`Error::Locked`] while another writer has the archive; [`Error::Options`] for an invalid option;

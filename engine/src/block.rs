@@ -31,7 +31,7 @@ pub struct BlockWriter<'a> {
 impl<'a> BlockWriter<'a> {
     pub(crate) fn new(writer: &'a Writer, height: BlockNumber) -> Self {
         let unwinds = writer.unwinds.load(Ordering::Relaxed);
-        Self { writer, height, unwinds, changes: writer.take_buffers(), expected: None }
+        Self { writer, height, unwinds, changes: writer.spare_buffers.take(), expected: None }
     }
 
     /// The height of the block.
@@ -145,7 +145,7 @@ impl<'a> BlockWriter<'a> {
 
 impl Drop for BlockWriter<'_> {
     fn drop(&mut self) {
-        self.writer.keep_buffers(std::mem::take(&mut self.changes));
+        self.writer.spare_buffers.keep(std::mem::take(&mut self.changes));
     }
 }
 

@@ -114,6 +114,8 @@ mod tests {
             dir.join(layout::PULL),
             dir.join(layout::LOCK),
             layout::reserve(dir),
+            dir.join(layout::TREE),
+            dir.join(layout::TREE_NEW),
             segment("storage", 0, Kind::Segment),
             segment("storage", 0, Kind::PivotIndex),
             segment("storage", 0, Kind::ExistenceFilter),

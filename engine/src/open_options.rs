@@ -163,7 +163,8 @@ impl OpenOptions {
     /// [`Ethereum`](crate::Commitment::Ethereum): an eighth of the memory of the machine, or of the control group of the process where that
     /// has less, by default. A tree that needs more keeps a reference in the place of some leaves, 64 at most, and a block reads the groups
     /// of leaves that it meets from the segments, all of them together: a page or two for each. With too little for the references groups
-    /// become larger, and the references of the largest stay however little it is.
+    /// become larger, and the references of the largest stay however little it is. Such a tree is written to the file `TREE` when the archive
+    /// is closed and now and then before, so that the next opening reads the references and not the state.
     ///
     /// Not in it: what takes back the blocks of the reorg window, the tables of blocks that are in no segment, and the leaves that the
     /// newest block met. Icecore's own tree lies in memory whole.

@@ -119,6 +119,8 @@ fn emit_all(writer: &Writer, listener: &dyn ProgressListener) -> Result<(), Erro
             }
             emitted => emitted?,
         }
+        // A process that is killed finds what was emitted so far in it; blocks since then are in the log.
+        writer.lock_unpoisoned()?.keep_tree(false);
     }
 }
 

@@ -29,6 +29,7 @@ use crate::memtable::node_key::NodeVersion;
 use crate::memtable::node_table::bytes_of;
 use crate::merkle::ethereum_tree::EthereumTree;
 use crate::merkle::live_tree::{LiveTree, Parent};
+use crate::merkle::load_trie::load_checked;
 use crate::merkle::trie_rows::first_without_nodes;
 use crate::progress::ProgressListener;
 use crate::read::changes::{Changes, StateChange};
@@ -208,7 +209,10 @@ impl<'w> RowsBuild<'w> {
         let (version, config) = (writer.read_state(), &writer.shared.directory.config);
         let Start { base, goes_on, step } = start;
         let (tree, nodes) = match base.filter(|_| goes_on) {
-            Some(base) => (EthereumTree::with_rows(&version, config, base, u64::MAX, listener)?, Vec::new()),
+            Some(base) => {
+                let loaded = load_checked(&version, base, u64::MAX, listener)?;
+                (EthereumTree::with_rows(&version, config, base, loaded)?, Vec::new())
+            }
             None => EthereumTree::with_new_rows(&version, config, base, listener)?,
         };
         let bytes = bytes_of(&nodes);

@@ -3,6 +3,8 @@
 //! The [tree of Ethereum](crate::merkle::ethereum_tree) keeps to its memory by keeping references in the place of groups of leaves. A
 //! group is as it is in the state at the tree's own block, and what is read is compared with its reference.
 
+use std::collections::BTreeSet;
+
 use icecore_hot::HashBackend;
 use icecore_hot::ethereum::{
     Expansion, GroupLeaves, KeyPath, Nibbles, PartialTrieBuilder, StateTrie, Touched, TrieId, Undo,
@@ -15,6 +17,14 @@ use crate::merkle::leaf_range::LeafRange;
 use crate::merkle::state_leaves::{StateLeaves, path_of, prefix_of};
 use crate::wal::ChangeRef;
 
+/// The state that groups are read from.
+#[derive(Clone, Copy)]
+pub(crate) struct GroupState<'v> {
+    pub(crate) leaves: StateLeaves<'v>,
+    /// The accounts, by what keys have of their paths, whose storage roots at this block are not among the nodes.
+    pub(crate) unnoted: &'v BTreeSet<[u8; ACCOUNT_LEN]>,
+}
+
 /// Groups that are read together: the pages of the next ones are on their way meanwhile.
 const GROUPS: usize = 1 << 11;
 
@@ -24,7 +34,7 @@ type Group = (TrieId, Nibbles);
 /// Expands the groups that the changes of a block meet, which are ordered by domain and key.
 pub(crate) fn expand_for_block(
     trie: &mut StateTrie,
-    leaves: StateLeaves<'_>,
+    state: GroupState<'_>,
     changes: &[ChangeRef<'_>],
 ) -> Result<(), Error> {
     let of = |id: DomainId| changes.iter().filter(move |change| change.domain == id.0);
@@ -45,7 +55,7 @@ pub(crate) fn expand_for_block(
     }
     accounts.sort_unstable_by_key(|account| account.path);
     let met = trie.collapsed_below(&TrieId::Accounts, &accounts);
-    expand(trie, leaves, met.into_iter().map(|position| (TrieId::Accounts, position)).collect())?;
+    expand(trie, state, met.into_iter().map(|position| (TrieId::Accounts, position)).collect())?;
     let mut met: Vec<Group> = Vec::new();
     let mut meet = |account: KeyPath, slots: &[Touched]| {
         let storage = TrieId::Storage(account);
@@ -63,44 +73,41 @@ pub(crate) fn expand_for_block(
     }
     met.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.paths().cmp(&b.1.paths())));
     met.dedup();
-    expand(trie, leaves, met)
+    expand(trie, state, met)
 }
 
 /// Expands the groups that taking a block back meets.
-pub(crate) fn expand_for_undo(
-    trie: &mut StateTrie,
-    leaves: StateLeaves<'_>,
-    undo: &Undo,
-) -> Result<(), Error> {
+pub(crate) fn expand_for_undo(trie: &mut StateTrie, state: GroupState<'_>, undo: &Undo) -> Result<(), Error> {
     let met = trie.collapsed_below(&TrieId::Accounts, &undo.touched_accounts());
-    expand(trie, leaves, met.into_iter().map(|position| (TrieId::Accounts, position)).collect())?;
+    expand(trie, state, met.into_iter().map(|position| (TrieId::Accounts, position)).collect())?;
     let mut met = Vec::new();
     for (account, slots) in undo.touched_slots() {
         let storage = TrieId::Storage(account);
         met.extend(trie.collapsed_below(&storage, &slots).into_iter().map(|position| (storage, position)));
     }
-    expand(trie, leaves, met)
+    expand(trie, state, met)
 }
 
 /// Expands the groups of a trie that are no deeper than a row that it is about to get.
 pub(crate) fn expand_above(
     trie: &mut StateTrie,
-    leaves: StateLeaves<'_>,
+    state: GroupState<'_>,
     of: &TrieId,
     depth: usize,
 ) -> Result<(), Error> {
     let above = trie.collapsed_above(of, depth);
-    expand(trie, leaves, above.into_iter().map(|position| (*of, position)).collect())
+    expand(trie, state, above.into_iter().map(|position| (*of, position)).collect())
 }
 
-fn expand(trie: &mut StateTrie, leaves: StateLeaves<'_>, groups: Vec<Group>) -> Result<(), Error> {
+fn expand(trie: &mut StateTrie, state: GroupState<'_>, groups: Vec<Group>) -> Result<(), Error> {
+    let leaves = state.leaves;
     let has_nodes = groups.is_empty() || has_all_nodes(leaves);
     let mut chunks = groups.chunks(GROUPS).peekable();
     chunks.peek().map_or(Ok(()), |first| request(leaves, first))?;
     while let Some(chunk) = chunks.next() {
         chunks.peek().map_or(Ok(()), |next| request(leaves, next))?;
         let expansions =
-            chunk.iter().map(|group| read(leaves, has_nodes, group)).collect::<Result<Vec<_>, _>>()?;
+            chunk.iter().map(|group| read(state, has_nodes, group)).collect::<Result<Vec<_>, _>>()?;
         trie.expand(&expansions).map_err(|error| {
             let domain = if error.trie == TrieId::Accounts { ACCOUNT } else { STORAGE };
             Error::RecordDamaged { domain, block: leaves.at }
@@ -122,12 +129,14 @@ fn request(leaves: StateLeaves<'_>, groups: &[Group]) -> Result<(), Error> {
     leaves.request_slots(&slots)
 }
 
-fn read(leaves: StateLeaves<'_>, has_nodes: bool, &(trie, position): &Group) -> Result<Expansion, Error> {
+fn read(state: GroupState<'_>, has_nodes: bool, &(trie, position): &Group) -> Result<Expansion, Error> {
+    let GroupState { leaves, unnoted } = state;
     let range = LeafRange::below(&position);
     let leaves = match trie {
         TrieId::Accounts => {
             let mut accounts = leaves.accounts(&range)?;
-            for (path, account) in accounts.iter_mut().filter(|_| !has_nodes) {
+            let is_noted = |path: &KeyPath| has_nodes && !unnoted.contains(&prefix_of(path));
+            for (path, account) in accounts.iter_mut().filter(|(path, _)| !is_noted(path)) {
                 account.storage_root = storage_root(leaves, path)?;
             }
             GroupLeaves::Accounts(accounts)

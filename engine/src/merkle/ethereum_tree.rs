@@ -6,8 +6,11 @@
 //! among the nodes is in no log, it is made again. So while there is a tree the tables have the nodes of all their blocks, and while
 //! there is none they have no nodes at all.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use icecore_hot::ethereum::{
-    Account, EMPTY_ROOT, KeyPath, Nibbles, NodeRef, StateBatch, StateTrie, TrieError, TrieId, Undo, keccak256,
+    EMPTY_ROOT, KeyPath, Nibbles, NodeRef, StateBatch, StateTrie, TrieError, TrieId, Undo,
 };
 use icecore_hot::{HashBackend, Root};
 use icecore_segments::step::BlockNumber;
@@ -16,21 +19,30 @@ use crate::commitment::{ACCOUNT_LEN, Commitment};
 use crate::domain::DomainId;
 use crate::error::Error;
 use crate::memtable::node_key::{NodeKey, NodeValue, NodeVersion};
-use crate::merkle::collapsed;
+use crate::merkle::collapsed::{self, GroupState};
+use crate::merkle::kept_tree;
 use crate::merkle::live_tree::{self, Applied, LiveTree, Parent, UndoWindow};
 use crate::merkle::load_trie::{LoadedTrie, load_checked, load_depths};
 use crate::merkle::row_depths::{DepthChange, RowDepth, RowDepths};
+use crate::merkle::state_batch::gather;
 use crate::merkle::state_leaves::{StateLeaves, path_of, prefix_of};
+use crate::merkle::tree_file;
 use crate::merkle::trie_rows::{StorageNode, row_version};
 use crate::options::Config;
 use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
 use crate::read::scan::MergeScan;
 use crate::read::scan_range::Scan;
+use crate::read::shared::Shared;
+use crate::storage::directory::Directory;
 use crate::wal::ChangeRef;
 
 /// When the tree has no room left, one part in so many of its memory is freed: a short pause, and not one with every block.
 const COLLAPSED_SHARE: u64 = 64;
+
+/// The outline is written again when one leaf in so many changed: then those are read at opening, if the process is killed just before. To write
+/// it costs some 300 bytes for each of them, where a group has 16 leaves.
+const CHANGED_SHARE: u64 = 128;
 
 /// The trie of the state at the head, and what takes its newest blocks back.
 pub(crate) struct EthereumTree {
@@ -45,6 +57,12 @@ pub(crate) struct EthereumTree {
     nodes: DomainId,
     /// What the nodes of the trie may take, in bytes.
     memory: u64,
+    /// While blocks in memory are applied again: the accounts whose storages they changed so far, by what keys have of their paths.
+    unnoted: BTreeSet<[u8; ACCOUNT_LEN]>,
+    /// The block that the file with its outline is of, with its root.
+    kept: Option<(BlockNumber, Root)>,
+    /// The changes that were applied since, roughly.
+    changed: u64,
 }
 
 /// What takes a block back.
@@ -57,20 +75,29 @@ struct BlockUndo {
 impl EthereumTree {
     /// The trie of the state at the head. See [`live_build`](crate::merkle::live_build).
     pub(crate) fn build(
-        version: &ReadState,
-        config: &Config,
+        shared: &Arc<Shared>,
+        version: &Arc<ReadState>,
         memory: u64,
         listener: &dyn ProgressListener,
     ) -> Result<Self, Error> {
-        let base = version.emitted_head;
+        let (config, base) = (&*shared.directory.config, version.emitted_head);
         let mut live = match base {
-            Some(base) if version.keeps_rows => Self::with_rows(version, config, base, memory, listener)?,
-            Some(base) => Self {
-                memory,
-                ..Self::without_rows(config, load_checked(version, base, memory, listener)?.trie, Some(base))
-            },
-            None => Self { keeps_rows: version.keeps_rows, memory, ..Self::empty(config) },
+            Some(base) => {
+                let kept = kept_tree::load(shared, version, base, memory, listener);
+                let (of, changed) = kept.as_ref().map_or((None, 0), |kept| (Some(kept.of), kept.changed));
+                let loaded = kept
+                    .map_or_else(|| load_checked(version, base, memory, listener), |kept| Ok(kept.loaded))?;
+                let mut live = if version.keeps_rows {
+                    Self::with_rows(version, config, base, loaded)?
+                } else {
+                    Self::without_rows(config, loaded.trie, Some(base))
+                };
+                (live.kept, live.changed) = (of, changed);
+                live
+            }
+            None => Self { keeps_rows: version.keeps_rows, ..Self::empty(config) },
         };
+        live.memory = memory;
         live_tree::replay(&mut live, version, config, base, listener)?;
         Ok(live)
     }
@@ -79,7 +106,19 @@ impl EthereumTree {
     pub(crate) fn without_rows(config: &Config, trie: StateTrie, base: Option<BlockNumber>) -> Self {
         let (depths, batch, window) = (RowDepths::default(), StateBatch::new(), UndoWindow::new(base));
         let nodes = config.nodes().expect("an archive for Ethereum has nodes");
-        Self { trie, depths, keeps_rows: false, batch, window, nodes, memory: u64::MAX }
+        let (unnoted, kept) = (BTreeSet::new(), None);
+        Self {
+            trie,
+            depths,
+            keeps_rows: false,
+            batch,
+            window,
+            nodes,
+            memory: u64::MAX,
+            unnoted,
+            kept,
+            changed: 0,
+        }
     }
 
     fn empty(config: &Config) -> Self {
@@ -91,12 +130,10 @@ impl EthereumTree {
         version: &ReadState,
         config: &Config,
         base: BlockNumber,
-        memory: u64,
-        listener: &dyn ProgressListener,
+        loaded: LoadedTrie,
     ) -> Result<Self, Error> {
-        let LoadedTrie { trie, large } = load_checked(version, base, memory, listener)?;
-        let depths = load_depths(version, config, base, &large)?;
-        Ok(Self { depths, keeps_rows: true, memory, ..Self::without_rows(config, trie, Some(base)) })
+        let depths = load_depths(version, config, base, &loaded.large)?;
+        Ok(Self { depths, keeps_rows: true, ..Self::without_rows(config, loaded.trie, Some(base)) })
     }
 
     /// That of the state at `base`, a block before which none has rows, or before the first block; and what it writes among the nodes
@@ -132,91 +169,6 @@ impl EthereumTree {
         nodes.sort_unstable_by_key(|node| node.key);
         Ok((tree, nodes))
     }
-
-    /// Fills the batch with the changes of a block.
-    ///
-    /// # Errors
-    /// What keeps them from being changes of a state.
-    fn gather(&mut self, changes: &[ChangeRef<'_>]) -> Result<(), String> {
-        self.batch.clear();
-        let of = |id: DomainId| {
-            let from = changes.partition_point(|change| change.domain < id.0);
-            let to = changes.partition_point(|change| change.domain <= id.0);
-            &changes[from..to]
-        };
-        let (accounts, slots) = (of(DomainId::ACCOUNT), of(DomainId::STORAGE));
-        for change in of(DomainId::CODE) {
-            if change.value.is_some_and(|code| keccak256(code) != change.key) {
-                return Err(format!("the key of code {} is not its hash", shown(change.key)));
-            }
-        }
-        for change in accounts {
-            let path = path_of(change.key);
-            match change.value.map(Account::decode).transpose().map_err(|error| error.to_string())? {
-                Some(account) => {
-                    self.batch.put_account(&path, account.nonce, account.balance, account.code_hash);
-                }
-                None => {
-                    self.check_emptied(&path, slots)?;
-                    self.batch.delete_account(&path);
-                }
-            }
-        }
-        for of_account in slots.chunk_by(|a, b| a.key[..ACCOUNT_LEN] == b.key[..ACCOUNT_LEN]) {
-            self.gather_slots(accounts, of_account)?;
-        }
-        Ok(())
-    }
-
-    /// Adds the slots of one account.
-    fn gather_slots(&mut self, accounts: &[ChangeRef<'_>], slots: &[ChangeRef<'_>]) -> Result<(), String> {
-        let prefix = &slots[0].key[..ACCOUNT_LEN];
-        let at = accounts.partition_point(|account| &account.key[..ACCOUNT_LEN] < prefix);
-        let changed = accounts.get(at).filter(|account| account.key.starts_with(prefix));
-        let account = match changed {
-            Some(account) => Some(path_of(account.key)).filter(|_| account.value.is_some()),
-            None => self.trie.account_with_prefix(prefix),
-        };
-        for slot in slots {
-            let path = path_of(&slot.key[ACCOUNT_LEN..]);
-            match (account, slot.value) {
-                // Deleting what is not there changes nothing; an account that goes was found to lose all its slots.
-                (None, None) => {}
-                (None, Some(_)) => {
-                    return Err(format!(
-                        "a slot is written of the account with the path {}.., which is not there",
-                        shown(prefix)
-                    ));
-                }
-                (Some(account), None) => self.batch.delete_slot(&account, &path),
-                (Some(_), Some(value)) if value.iter().all(|byte| *byte == 0) => {
-                    return Err("a slot is set to zero: delete it".to_owned());
-                }
-                (Some(account), Some(value)) => {
-                    self.batch.put_slot(&account, &path, value).map_err(|error| error.to_string())?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses to delete an account whose slots stay in the domain of slots.
-    fn check_emptied(&self, path: &KeyPath, slots: &[ChangeRef<'_>]) -> Result<(), String> {
-        let len = self.trie.storage_len(path).unwrap_or(0);
-        let from = slots.partition_point(|slot| slot.key[..ACCOUNT_LEN] < path[..ACCOUNT_LEN]);
-        let own = slots[from..].iter().take_while(|slot| slot.key.starts_with(&path[..ACCOUNT_LEN]));
-        let deleted = own.filter(|slot| {
-            slot.value.is_none() && self.trie.slot(path, &path_of(&slot.key[ACCOUNT_LEN..])).is_some()
-        });
-        let left = len - deleted.count() as u64;
-        if left == 0 {
-            return Ok(());
-        }
-        Err(format!(
-            "the account with the path {} is deleted and keeps {left} slots: delete them in the same block",
-            Nibbles::prefix(path, 64)
-        ))
-    }
 }
 
 impl LiveTree for EthereumTree {
@@ -227,28 +179,21 @@ impl LiveTree for EthereumTree {
         height: BlockNumber,
         changes: &[ChangeRef<'_>],
     ) -> Result<Applied, Error> {
-        let leaves = self.leaves(parent.version, parent.with_nodes);
         if parent.block == parent.with_nodes {
-            self.collapse();
+            self.unnoted.clear();
         }
-        if let Some(leaves) = leaves.filter(|_| self.trie.has_collapsed()) {
-            collapsed::expand_for_block(&mut self.trie, leaves, changes)?;
+        self.collapse();
+        // What the block needs for as long as it borrows the rest.
+        let mut unnoted = std::mem::take(&mut self.unnoted);
+        let applied = self.apply_to(config, parent, &unnoted, height, changes);
+        self.changed += changes.len() as u64;
+        if let Ok((_, storages)) = &applied
+            && self.memory < u64::MAX
+        {
+            unnoted.extend(storages.iter().map(|(account, _)| prefix_of(account)));
         }
-        let no_state = |reason| Error::NoState { block: height, commitment: Commitment::Ethereum, reason };
-        self.gather(changes).map_err(no_state)?;
-        let applied = self.trie.apply(&self.batch).map_err(|error: TrieError| no_state(error.to_string()))?;
-        let storages = storages(changes, &applied.storage_roots);
-        let depths = if self.keeps_rows { self.follow_depths(&storages) } else { Vec::new() };
-        if let Err(error) = leaves.map_or(Ok(()), |leaves| self.expand_rows(leaves, &depths)) {
-            self.take_back(applied.undo, &depths);
-            return Err(error);
-        }
-        let mut nodes = self.top_nodes(height, &storages);
-        self.push_rows(height, &applied.undo, &depths, &mut nodes);
-        nodes.sort_unstable_by_key(|node| node.key);
-        self.window.push(height, BlockUndo { height, trie: applied.undo, depths });
-        self.window.trim(config.reorg_window).for_each(drop);
-        Ok(Applied { root: applied.root, nodes })
+        self.unnoted = unnoted;
+        applied.map(|(applied, _)| applied)
     }
 
     fn root(&self) -> Root {
@@ -260,8 +205,9 @@ impl LiveTree for EthereumTree {
         for BlockUndo { height, trie, depths } in blocks {
             // A block that was refused is in no state, and left its groups as they were.
             let at = version.head.map(|head| head.min(height));
-            let leaves = at.map(|at| StateLeaves { version, nodes: self.nodes, at });
-            let expanded = leaves.map(|leaves| collapsed::expand_for_undo(&mut self.trie, leaves, &trie));
+            let unnoted = BTreeSet::new();
+            let state = self.state(version, at, &unnoted);
+            let expanded = state.map(|state| collapsed::expand_for_undo(&mut self.trie, state, &trie));
             // What is wrong with the leaves is found again when the tree is built again.
             if expanded.is_some_and(|expanded| expanded.is_err()) {
                 return false;
@@ -270,8 +216,18 @@ impl LiveTree for EthereumTree {
         }
         true
     }
-}
 
+    fn keep(&mut self, directory: &Directory, head: BlockNumber, closes: bool) -> Result<(), Error> {
+        let is_wanted = closes || self.changed > self.trie.len() / CHANGED_SHARE;
+        let fits = self.trie.node_bytes() <= self.memory && !self.trie.has_collapsed();
+        if !is_wanted || fits || self.kept == Some((head, self.trie.root())) {
+            return Ok(());
+        }
+        tree_file::write(directory, &self.trie, head)?;
+        (self.kept, self.changed) = (Some((head, self.trie.root())), 0);
+        Ok(())
+    }
+}
 /// The accounts whose storage root a block changed, ascending by path, with the root; `None` where the account is gone.
 type Storages = Vec<(KeyPath, Option<[u8; 32]>)>;
 
@@ -287,9 +243,44 @@ fn storages(changes: &[ChangeRef<'_>], roots: &[(KeyPath, [u8; 32])]) -> Storage
 }
 
 impl EthereumTree {
+    /// Applies a block. `unnoted` are the storages that blocks after the one with nodes changed.
+    fn apply_to(
+        &mut self,
+        config: &Config,
+        parent: Parent<'_>,
+        unnoted: &BTreeSet<[u8; ACCOUNT_LEN]>,
+        height: BlockNumber,
+        changes: &[ChangeRef<'_>],
+    ) -> Result<(Applied, Storages), Error> {
+        let state = self.state(parent.version, parent.block, unnoted);
+        if let Some(state) = state.filter(|_| self.trie.has_collapsed()) {
+            collapsed::expand_for_block(&mut self.trie, state, changes)?;
+        }
+        let no_state = |reason| Error::NoState { block: height, commitment: Commitment::Ethereum, reason };
+        gather(&self.trie, &mut self.batch, changes).map_err(no_state)?;
+        let applied = self.trie.apply(&self.batch).map_err(|error: TrieError| no_state(error.to_string()))?;
+        let storages = storages(changes, &applied.storage_roots);
+        let depths = if self.keeps_rows { self.follow_depths(&storages) } else { Vec::new() };
+        if let Err(error) = state.map_or(Ok(()), |state| self.expand_rows(state, &depths)) {
+            self.take_back(applied.undo, &depths);
+            return Err(error);
+        }
+        let mut nodes = self.top_nodes(height, &storages);
+        self.push_rows(height, &applied.undo, &depths, &mut nodes);
+        nodes.sort_unstable_by_key(|node| node.key);
+        self.window.push(height, BlockUndo { height, trie: applied.undo, depths });
+        self.window.trim(config.reorg_window).for_each(drop);
+        Ok((Applied { root: applied.root, nodes }, storages))
+    }
+
     /// Where the leaves of groups are read.
-    fn leaves<'v>(&self, version: &'v ReadState, at: Option<BlockNumber>) -> Option<StateLeaves<'v>> {
-        at.map(|at| StateLeaves { version, nodes: self.nodes, at })
+    fn state<'v>(
+        &self,
+        version: &'v ReadState,
+        at: Option<BlockNumber>,
+        unnoted: &'v BTreeSet<[u8; ACCOUNT_LEN]>,
+    ) -> Option<GroupState<'v>> {
+        at.map(|at| GroupState { leaves: StateLeaves { version, nodes: self.nodes, at }, unnoted })
     }
 
     /// Makes room in the memory of the tree where there is none.
@@ -300,10 +291,10 @@ impl EthereumTree {
     }
 
     /// Expands what is above the rows that tries have got. Where paths are hashes nothing is: groups are far smaller.
-    fn expand_rows(&mut self, leaves: StateLeaves<'_>, depths: &[DepthChange]) -> Result<(), Error> {
+    fn expand_rows(&mut self, state: GroupState<'_>, depths: &[DepthChange]) -> Result<(), Error> {
         for (trie, _) in depths {
             let deepest = self.depths.of(trie).rows().last().unwrap_or(0);
-            collapsed::expand_above(&mut self.trie, leaves, trie, deepest)?;
+            collapsed::expand_above(&mut self.trie, state, trie, deepest)?;
         }
         Ok(())
     }
@@ -370,11 +361,4 @@ impl EthereumTree {
         positions
             .map(move |position| row_version(height, trie, &position, self.trie.node_at(trie, &position)))
     }
-}
-
-/// A part of a path, to show it.
-fn shown(bytes: &[u8]) -> Nibbles {
-    let mut path = [0; 32];
-    path[..bytes.len()].copy_from_slice(bytes);
-    Nibbles::prefix(&path, 2 * bytes.len())
 }

@@ -1,5 +1,7 @@
 //! The tree that a writer begins with: that of the commitment of its archive.
 
+use std::sync::Arc;
+
 use icecore_hot::Root;
 use icecore_segments::step::BlockNumber;
 
@@ -12,6 +14,7 @@ use crate::open_options::OpenOptions;
 use crate::options::Config;
 use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
+use crate::read::shared::Shared;
 use crate::storage::physical_memory;
 use crate::wal::ChangeRef;
 
@@ -21,23 +24,25 @@ const MEMORY_SHARE: u64 = 8;
 /// Builds the tree of the state at the head.
 ///
 /// # Cost
-/// Reads the latest version of every key that the commitment is of.
+/// Reads the latest version of every key that the commitment is of; of a tree that is larger than its memory, its
+/// [outline](crate::merkle::tree_file) and what changed since that was written.
 ///
 /// # Errors
 /// [`Error::RootMismatch`] when the state does not have the root that was recorded for it: writing on would spread
 /// the damage.
 pub(crate) fn build(
-    version: &ReadState,
-    config: &Config,
+    shared: &Arc<Shared>,
+    version: &Arc<ReadState>,
     options: &OpenOptions,
     listener: &dyn ProgressListener,
 ) -> Result<Box<dyn LiveTree>, Error> {
+    let config = &*shared.directory.config;
     let memory = || physical_memory().map_or(u64::MAX, |memory| memory / MEMORY_SHARE);
     let memory = options.tree_memory.unwrap_or_else(memory);
     Ok(match config.commitment {
         Commitment::None => Box::new(NoTree),
         Commitment::Icecore => Box::new(IcecoreTree::build(version, config, options.parallelism, listener)?),
-        Commitment::Ethereum => Box::new(EthereumTree::build(version, config, memory, listener)?),
+        Commitment::Ethereum => Box::new(EthereumTree::build(shared, version, memory, listener)?),
     })
 }
 

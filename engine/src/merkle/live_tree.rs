@@ -13,6 +13,7 @@ use crate::memtable::step_memtable::StepMemtable;
 use crate::options::Config;
 use crate::progress::ProgressListener;
 use crate::read::read_state::ReadState;
+use crate::storage::directory::Directory;
 use crate::wal::ChangeRef;
 
 /// What a block did to the tree.
@@ -55,6 +56,16 @@ pub(crate) trait LiveTree: Send {
     /// Takes the blocks above `to`, the height of a block, back; `version` still has them. `false` when it no longer knows how: it may
     /// be in between then.
     fn rewind(&mut self, version: &ReadState, to: BlockNumber) -> bool;
+
+    /// Writes what the next opening can begin with, where that saves it reading the state. `head` is the newest block, whose tree it is. Unless
+    /// the archive `closes`, only where so much changed since it was last written that it is worth it.
+    ///
+    /// # Errors
+    /// Nothing is lost: the next opening reads the state.
+    fn keep(&mut self, directory: &Directory, head: BlockNumber, closes: bool) -> Result<(), Error> {
+        let _ = (directory, head, closes);
+        Ok(())
+    }
 }
 
 /// Applies the blocks in memory, all above `base`, to the tree, that of `base`, and gives the tables their nodes.

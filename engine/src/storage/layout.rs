@@ -5,6 +5,8 @@
 //! DIR/PULL                         stands in a copy that a pull has not finished
 //! DIR/LOCK                         held by the writer
 //! DIR/RESERVE                      space to give up when the disk is full
+//! DIR/TREE                         the outline of a tree that is larger than its memory; derived
+//! DIR/TREE.new                     the next one while it is written
 //! DIR/storage.0-64.kv              a segment ...
 //! DIR/storage.0-64.bt              ... and its accessors
 //! DIR/storage.0-64.kvei
@@ -25,6 +27,12 @@ pub(crate) const MANIFEST: &str = "MANIFEST";
 
 /// Where a new manifest is written before it takes the name.
 pub(crate) const MANIFEST_NEW: &str = "MANIFEST.new";
+
+/// The outline of the tree, from which a writer begins: see [`tree_file`](crate::merkle::tree_file).
+pub(crate) const TREE: &str = "TREE";
+
+/// Where a new one is written before it takes the name.
+pub(crate) const TREE_NEW: &str = "TREE.new";
 
 /// Carries the writer's lock. It stays when the lock is gone: removing it would let two hold it.
 pub(crate) const LOCK: &str = "LOCK";
@@ -87,11 +95,11 @@ pub(crate) fn segment_file(domain: &str, steps: StepRange, revision: u32, kind: 
     }
 }
 
-/// Whether a name is one that [`segment_file`] or the manifest's replacement makes: what recovery may remove when no
+/// Whether a name is one that [`segment_file`] or the replacement of the manifest or the outline makes: what recovery may remove when no
 /// manifest names it. A stranger's file stays, whatever its extension.
 pub(crate) fn is_ours(name: &str) -> bool {
     let whole = name.strip_suffix(PART).unwrap_or(name);
-    [MANIFEST_NEW, CHECKPOINT, PULL].contains(&name) || parse_segment_name(whole).is_some()
+    [MANIFEST_NEW, TREE_NEW, CHECKPOINT, PULL].contains(&name) || parse_segment_name(whole).is_some()
 }
 
 /// Takes a name of [`segment_file`] apart as far as needed to know it again.
@@ -134,6 +142,10 @@ mod tests {
         }
         assert!(
             is_ours("a.0-1.kv") && is_ours("MANIFEST.new") && !is_ours("MANIFEST") && !is_ours("notes.txt")
+        );
+        assert!(
+            is_ours("TREE.new") && !is_ours("TREE"),
+            "the one is garbage, and the other of use to the next writer"
         );
         assert!(is_ours("a.0-1.2.bt.part") && !is_ours("notes.part") && !is_ours("MANIFEST.part"));
     }

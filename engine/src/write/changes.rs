@@ -1,5 +1,7 @@
 //! The changes of a block on its way in, one after the other in two buffers. The buffers of a block that is gone serve the next one.
 
+use parking_lot::Mutex;
+
 use crate::domain::DomainId;
 use crate::memtable::key_order::sort_by_key_bytes;
 use crate::wal::ChangeRef;
@@ -23,6 +25,22 @@ impl Pending {
 
     fn value(self, bytes: &[u8]) -> Option<&[u8]> {
         self.value_len.map(|len| &bytes[self.from + usize::from(self.key_len)..][..len as usize])
+    }
+}
+
+/// The buffers of the last block, for the next.
+#[derive(Default)]
+pub(crate) struct SpareBuffers(Mutex<BlockChanges>);
+
+impl SpareBuffers {
+    /// Buffers for the changes of a block.
+    pub(crate) fn take(&self) -> BlockChanges {
+        std::mem::take(&mut *self.0.lock())
+    }
+
+    /// Keeps the buffers of a block that is gone.
+    pub(crate) fn keep(&self, changes: BlockChanges) {
+        *self.0.lock() = changes.emptied();
     }
 }
 

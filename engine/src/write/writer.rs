@@ -29,7 +29,7 @@ use crate::stats::MaintenanceTask;
 use crate::storage::DirLock;
 use crate::wal::log::{Log, NextFile};
 use crate::wal::{ChangeRef, RecordRef};
-use crate::write::changes::BlockChanges;
+use crate::write::changes::SpareBuffers;
 use crate::write::log_drop::Recovered;
 use crate::write::version_edit::VersionEdit;
 
@@ -40,8 +40,7 @@ pub(crate) struct Writer {
     pub(crate) recovered: Recovered,
     /// How many unwindings took blocks back: a block begun before one may be of the branch that it gave up. Rises under the lock.
     pub(crate) unwinds: AtomicU64,
-    /// Those of the last block, for the next.
-    spare_buffers: Mutex<BlockChanges>,
+    pub(crate) spare_buffers: SpareBuffers,
     state: Mutex<State>,
     maintenance_lock: Mutex<()>,
     /// Notified when the state changed in a way that a commit or the maintenance thread may wait for.
@@ -96,7 +95,7 @@ impl Writer {
             merging_from: Step(0),
         };
         let (state, maintenance_lock, changed) = (Mutex::new(state), Mutex::new(()), Condvar::new());
-        let (unwinds, spare_buffers) = (AtomicU64::new(0), Mutex::default());
+        let (unwinds, spare_buffers) = (AtomicU64::new(0), SpareBuffers::default());
         let writer = Self {
             shared,
             options,
@@ -154,6 +153,7 @@ impl Writer {
     pub(crate) fn close(&self) -> Result<(), Error> {
         let mut guard = self.lock_unpoisoned()?;
         guard.sync_log_marker()?;
+        guard.keep_tree(true);
         if guard.state.log.reached() == guard.manifest().wal_reached {
             return Ok(());
         }
@@ -176,16 +176,6 @@ impl Writer {
     /// Has work that starts by itself tell `listener` of its progress.
     pub(crate) fn set_progress_listener(&self, listener: Arc<dyn ProgressListener>) {
         self.state.lock().listener = listener;
-    }
-
-    /// Buffers for the changes of a block.
-    pub(crate) fn take_buffers(&self) -> BlockChanges {
-        std::mem::take(&mut *self.spare_buffers.lock())
-    }
-
-    /// Keeps the buffers of a block that is gone.
-    pub(crate) fn keep_buffers(&self, changes: BlockChanges) {
-        *self.spare_buffers.lock() = changes.emptied();
     }
 }
 
@@ -310,10 +300,10 @@ impl WriterGuard<'_> {
     /// The tree of the state at the head, built if it is not there. See [`live_build::build`].
     pub(crate) fn tree(&mut self) -> Result<&mut dyn LiveTree, Error> {
         if self.state.tree.is_none() {
-            let (config, options) = (&self.writer.shared.directory.config, &self.writer.options);
+            let (shared, options) = (&self.writer.shared, &self.writer.options);
             let listener = Arc::clone(&self.state.listener);
             let state = self.writer.read_state();
-            self.state.tree = Some(live_build::build(&state, config, options, &*listener)?);
+            self.state.tree = Some(live_build::build(shared, &state, options, &*listener)?);
         }
         Ok(&mut **self.state.tree.as_mut().expect("the tree was just built"))
     }
@@ -324,6 +314,14 @@ impl WriterGuard<'_> {
         let version = self.writer.read_state();
         let rewound = self.state.tree.take_if(|tree| !tree.rewind(&version, to)).is_none();
         rewound && self.state.tree.is_some()
+    }
+
+    /// Writes what the tree can be built from again without a look at the state, where enough changed since the last time or the archive
+    /// `closes`. Without it, and where this fails, the tree is built from the state.
+    pub(crate) fn keep_tree(&mut self, closes: bool) {
+        if let (Some(tree), Some(head)) = (&mut self.state.tree, self.writer.read_state().head) {
+            let _ = tree.keep(&self.writer.shared.directory, head, closes);
+        }
     }
 
     /// Has the tree built again when it is needed.
