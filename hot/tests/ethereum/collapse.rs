@@ -239,7 +239,7 @@ fn parts_that_are_no_outline_are_refused() {
                 *position = Nibbles::prefix(&position.paths().0, position.len() + 1);
             }
             OutlinePart::Group { leaves, .. } if at % 3 == 0 || matches!(of, TrieId::Storage(_)) => {
-                *leaves += 1
+                *leaves += 1;
             }
             OutlinePart::Group { reference, .. } => *reference = Reference::hash([7; 32]),
             OutlinePart::Account { account, .. } => account.nonce += 1,

@@ -57,6 +57,8 @@ pub(crate) enum Work {
     },
     /// Updates random accounts of a tree that has so many bytes of memory.
     Tree { dir: PathBuf, accounts: u64, memory: u64, batch: u64 },
+    /// Opens an archive whose writer was killed, with so many bytes of memory for the tree.
+    TreeOpen { dir: PathBuf, memory: u64 },
     /// Commits blocks that were made before.
     Ingest { dir: PathBuf, order: Order, blocks: u64, changes: u64 },
     /// Commits blocks as it is told on standard input.
@@ -103,6 +105,7 @@ pub(crate) fn command(work: &Work) -> Result<Command, Box<dyn Error>> {
         Work::Tree { dir, accounts, memory, batch } => {
             command.arg("tree").arg(dir).args([accounts, memory, batch].map(u64::to_string))
         }
+        Work::TreeOpen { dir, memory } => command.arg("tree-open").arg(dir).arg(memory.to_string()),
         Work::Ingest { dir, order, blocks, changes } => {
             let numbers = [blocks.to_string(), changes.to_string()];
             command.arg("ingest").arg(dir).arg(value_name(order)).args(numbers)
@@ -140,6 +143,7 @@ pub(crate) fn run(args: &ChildArgs) -> Result<(), Box<dyn Error>> {
         Work::Tree { dir, accounts, memory, batch } => {
             serde_json::to_string(&tree::update(dir, *accounts, *memory, *batch)?)?
         }
+        Work::TreeOpen { dir, memory } => serde_json::to_string(&tree::open_after_kill(dir, *memory)?)?,
         Work::Ingest { dir, order, blocks, changes } => {
             serde_json::to_string(&ingest::commit_all(dir, *order, *blocks, *changes)?)?
         }
@@ -200,6 +204,7 @@ fn rewrite(work: &Work) -> Result<Outcome, Box<dyn Error>> {
         | Work::Lookups { .. }
         | Work::Proofs { .. }
         | Work::Tree { .. }
+        | Work::TreeOpen { .. }
         | Work::Ingest { .. }
         | Work::Writer { .. } => {
             return Err("this rewrites nothing".into());

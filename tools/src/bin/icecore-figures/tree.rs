@@ -72,7 +72,7 @@ struct TreeConditions {
 const WORKLOAD: &str = "8 blocks of 2^17 updates: new nonces and balances of random accounts, rows kept; random reads: pages of the largest file, 32 \
      threads";
 
-const CLOCK: &str = "wall clock, in a process of its own; all files evicted before it opens, and again before the blocks; memory: of that process, mapped \
+const CLOCK: &str = "wall clock, in a process of its own; all files evicted before it opens, and again before the blocks; it is killed after them, and another one opens; memory: of that process, mapped \
      files left out";
 
 /// Measures and prints.
@@ -90,10 +90,12 @@ pub(crate) fn run(args: &TreeArgs) -> Result<(), Box<dyn Error>> {
     let reads = if args.small { 64 } else { READS.0 };
     let raw = deep_reads(&largest, EvictMethod::Fadvise, READS.1, reads, 7)?;
     let measured: TreeCost = spawn(&Work::Tree { dir: dir.clone(), accounts, memory, batch })?;
+    let after_kill: f64 = spawn(&Work::TreeOpen { dir: dir.clone(), memory })?;
     let mut figures = Figures::new();
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     figures.add("tree in 2 GiB: memory of the process", mib(measured.peak.anonymous));
     figures.add("tree in 2 GiB: opening", measured.open_seconds);
+    figures.add("tree in 2 GiB: opening after a kill", after_kill);
     figures.add("tree in 2 GiB: updates", measured.updates_per_second / 1e3);
     figures.add("random reads of the disk", raw.per_second / 1e3);
     figures.add("updates / random reads of the disk", measured.updates_per_second / raw.per_second);
@@ -124,10 +126,7 @@ pub(crate) fn update(dir: &Path, accounts: u64, memory: u64, batch: u64) -> Resu
     evict(dir)?;
     let work = || -> Result<(f64, f64), Box<dyn Error>> {
         let begun = Instant::now();
-        let archive = Archive::open(dir, open_options(memory))?;
-        // The first block builds the tree.
-        let next = archive.reader().head().map_or(0, |head| head + 1);
-        archive.begin(next)?.commit()?;
+        let (archive, next) = opened(dir, memory)?;
         let open_seconds = begun.elapsed().as_secs_f64();
         evict(dir)?;
         let mut random = SplitMix64::new(5);
@@ -140,11 +139,32 @@ pub(crate) fn update(dir: &Path, accounts: u64, memory: u64, batch: u64) -> Resu
             }
             block.commit()?;
         }
-        Ok((open_seconds, (BATCHES * batch) as f64 / begun.elapsed().as_secs_f64()))
+        let seconds = begun.elapsed().as_secs_f64();
+        // As if it were killed: the next one finds what was kept of the tree before these blocks.
+        std::mem::forget(archive);
+        Ok((open_seconds, (BATCHES * batch) as f64 / seconds))
     };
     let (measured, peak) = watch(work);
     let (open_seconds, updates_per_second) = measured?;
     Ok(TreeCost { open_seconds, updates_per_second, peak })
+}
+
+/// Opens the archive, which a process left that did not close it, and closes it. Gives how long the opening took.
+pub(crate) fn open_after_kill(dir: &Path, memory: u64) -> Result<f64, Box<dyn Error>> {
+    evict(dir)?;
+    let begun = Instant::now();
+    let (archive, _) = opened(dir, memory)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    archive.close()?;
+    Ok(seconds)
+}
+
+/// The archive with its tree, which the first block builds, and the height of the block after that one.
+fn opened(dir: &Path, memory: u64) -> Result<(Archive, u64), Box<dyn Error>> {
+    let archive = Archive::open(dir, open_options(memory))?;
+    let next = archive.reader().head().map_or(0, |head| head + 1);
+    archive.begin(next)?.commit()?;
+    Ok((archive, next))
 }
 
 /// Writes the archive and merges it.
