@@ -111,6 +111,20 @@ impl PartialTrieBuilder {
         self.push_leaf(path, |out| put_slot_rlp(out, value))
     }
 
+    /// Takes the next leaf with its value as it stands in the leaf.
+    pub(crate) fn push_encoded_leaf(&mut self, path: &KeyPath, value: &[u8]) -> Result<(), PartialTrieError> {
+        self.push_leaf(path, |out| out.extend_from_slice(value))
+    }
+
+    /// Takes the next node, whichever it is, as the branch above its position has it.
+    pub(crate) fn push_child(
+        &mut self,
+        position: &Nibbles,
+        reference: Reference,
+    ) -> Result<(), PartialTrieError> {
+        self.push(Content::Known { position: *position, reference })
+    }
+
     fn push_leaf(&mut self, path: &KeyPath, put: impl FnOnce(&mut Vec<u8>)) -> Result<(), PartialTrieError> {
         let start = self.values.len();
         put(&mut self.values);

@@ -75,24 +75,35 @@ fn verify<T>(
     if proof.is_empty() && *root == EMPTY_ROOT {
         return Ok(None);
     }
+    let (value, nodes) = follow(root, path, value_of, |node, expected| {
+        let encoding = proof.get(node).ok_or(NodeProofError::Incomplete { nodes: proof.len() })?.as_ref();
+        if keccak256(encoding) == *expected { Ok(encoding) } else { Err(NodeProofError::OtherHash { node }) }
+    })?;
+    if nodes < proof.len() { Err(NodeProofError::Trailing { node: nodes - 1 }) } else { Ok(value) }
+}
+
+/// Follows a path from a root to a value, or to nothing, by way of the nodes that `node_of` has for numbers, counted from the root on, and hashes.
+/// Gives how many nodes that were as well.
+pub(crate) fn follow<'n, T>(
+    root: &Hash,
+    path: &KeyPath,
+    value_of: impl Fn(&[u8]) -> Option<T>,
+    mut node_of: impl FnMut(usize, &Hash) -> Result<&'n [u8], NodeProofError>,
+) -> Result<(Option<T>, usize), NodeProofError> {
     let (mut depth, mut expected) = (0, *root);
-    for (node, encoding) in proof.iter().enumerate() {
-        let encoding = encoding.as_ref();
+    for node in 0.. {
+        let encoding = node_of(node, &expected)?;
         let malformed = NodeProofError::Malformed { node };
-        if keccak256(encoding) != expected {
-            return Err(NodeProofError::OtherHash { node });
-        }
         // Below the root a node that is this short stands in its parent.
         if node > 0 && encoding.len() < INLINE_BELOW {
             return Err(malformed);
         }
         match walk(encoding, path, &mut depth, &value_of).ok_or(malformed)? {
             Step::Below(hash) => expected = hash,
-            Step::End(_) if node + 1 < proof.len() => return Err(NodeProofError::Trailing { node }),
-            Step::End(value) => return Ok(value),
+            Step::End(value) => return Ok((value, node + 1)),
         }
     }
-    Err(NodeProofError::Incomplete { nodes: proof.len() })
+    unreachable!("each node is deeper than the one before it, and a path has 64 nibbles")
 }
 
 /// Where a path leads to from a node.

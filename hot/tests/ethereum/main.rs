@@ -4,6 +4,7 @@
 mod chain;
 mod collapse;
 mod model;
+mod range;
 mod rows;
 
 use icecore_hot::HashBackend;
