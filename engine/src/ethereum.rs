@@ -29,16 +29,28 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
+pub use icecore_hot::ethereum::range::{Beyond, RangeProofError};
 pub use icecore_hot::ethereum::{Account, EMPTY_CODE_HASH, EMPTY_ROOT, NodeProofError, keccak256};
+
+use icecore_segments::step::BlockNumber;
 
 use crate::block::BlockWriter;
 use crate::commitment::{ACCOUNT_LEN, Commitment};
 use crate::domain::DomainId;
 pub use crate::domain::{ACCOUNT, CODE, STORAGE};
 use crate::error::Error;
-pub use crate::merkle::account_proof::{AccountProof, AccountProofError, Address, SlotProof, Word};
-use crate::merkle::prove_account::prove_accounts;
+pub use crate::merkle::account_proof::{
+    AccountProof, AccountProofError, Address, AskedAccount, SlotProof, Word,
+};
+use crate::merkle::leaf_range::LeafRange;
+use crate::merkle::multi_proof::MultiProofBuilder;
+pub use crate::merkle::multi_proof::{
+    MultiProof, MultiProofError, MultiProofReason, ProvenAccount, ProvenBlock,
+};
+use crate::merkle::prove_account::ProvenState;
+pub use crate::merkle::range_proof::{AccountRange, SlotRange, SlotRangeError};
 use crate::merkle::state_leaves::decode_account;
 use crate::options::Config;
 use crate::read::scan_range::Scan;
@@ -118,15 +130,16 @@ impl BlockState {
         self.clears_empty = true;
     }
 
-    /// Writes the records of the accounts that change, their codes and their slots. `before` is the state that the block is written on;
-    /// `None` for the first block. An account that is gone loses all its slots.
+    /// Writes the records of the accounts that change, their codes and their slots. `before` is the state that the block is written on: that of
+    /// the newest block below it, `None` for the first block. An account that is gone loses all its slots.
     ///
     /// # Cost
     /// A lookup for each account of which a field changes; a range read of the slots of each account whose storage is wiped.
     ///
     /// # Errors
-    /// Those of [`View::get`] and of [`BlockWriter::put`].
+    /// [`Error::NoState`] where `before` is not the state below the block; those of [`View::get`] and of [`BlockWriter::put`].
     pub fn write(&self, before: Option<&View>, block: &mut BlockWriter<'_>) -> Result<(), Error> {
+        check_before(before, block)?;
         for (address, change) in &self.accounts {
             let former = before.map_or(Ok(None), |view| view.account(address))?;
             let after = change.account(former);
@@ -163,6 +176,28 @@ impl BlockState {
     }
 }
 
+/// Refuses a state that a block is not written on: fields that the block leaves as they are would be those of another one.
+fn check_before(before: Option<&View>, block: &BlockWriter<'_>) -> Result<(), Error> {
+    let (version, height) = (block.writer.read_state(), block.height());
+    let below = match (version.range(), height.checked_sub(1)) {
+        (Some((first, head)), Some(below)) if first <= below => Some(version.newest_root(below.min(head))?.0),
+        _ => None,
+    };
+    let reason = match (before.map(View::height), below) {
+        (None, Some(below)) => format!("it was not given, and the archive has block {below} below"),
+        (Some(at), Some(below)) if at < below => {
+            format!("it is that of block {at}, and block {below} is newer")
+        }
+        // The block at the floor of a prune has no state below any more, and is compared with itself.
+        (Some(at), _) if at > height || (at == height && below.is_some()) => {
+            format!("it is that of block {at}, which is not below")
+        }
+        _ => return Ok(()),
+    };
+    let reason = format!("the state that it is written on: {reason}");
+    Err(Error::NoState { block: height, commitment: Commitment::Ethereum, reason })
+}
+
 /// Whether an account is empty by EIP-161, which does not ask for its storage.
 fn is_empty(account: &Account) -> bool {
     account.nonce == 0 && account.balance == Word::default() && account.code_hash == EMPTY_CODE_HASH
@@ -189,6 +224,22 @@ impl Reader {
     /// Whether rows of the tree are kept at every block. See [`Options::keep_rows`](crate::Options::keep_rows).
     pub fn keeps_rows(&self) -> bool {
         self.shared.read_state().keeps_rows
+    }
+
+    /// Proves accounts and slots of each at several blocks, in one proof in which each node stands once: of blocks that follow each other
+    /// most nodes are the same.
+    ///
+    /// # Cost
+    /// That of [`View::prove_accounts`] for each block.
+    ///
+    /// # Errors
+    /// Those of [`Reader::at`] and of [`View::prove_accounts`].
+    pub fn prove_many(&self, asked: &[(BlockNumber, &[AskedAccount<'_>])]) -> Result<MultiProof, Error> {
+        let mut proofs = MultiProofBuilder::default();
+        for (block, accounts) in asked {
+            proofs.add(*block, accounts, self.at(*block)?.prove_accounts(accounts)?);
+        }
+        Ok(proofs.finish())
     }
 }
 
@@ -229,9 +280,66 @@ impl View {
     /// # Errors
     /// [`Error::Commitment`] in archives that are not for Ethereum; [`Error::RootMismatch`] or [`Error::RecordDamaged`] when what was
     /// read does not have the recorded root; damage of a file that is read; [`Error::NotHeld`].
-    pub fn prove_accounts(&self, asked: &[(Address, &[Word])]) -> Result<Vec<AccountProof>, Error> {
+    pub fn prove_accounts(&self, asked: &[AskedAccount<'_>]) -> Result<Vec<AccountProof>, Error> {
+        self.prove_state("a proof of an account", |state| state.prove_accounts(asked))
+    }
+
+    /// Proves that accounts are all that this state has from one path to another, both inside: at most `count`, the first ones, for who
+    /// takes a state from an archive in parts. A path is the Keccak-256 of an address.
+    ///
+    /// # Cost
+    /// The pages that have the accounts, and twice what [`prove_account`](Self::prove_account) takes.
+    ///
+    /// # Errors
+    /// Those of [`prove_accounts`](Self::prove_accounts); [`Error::Options`] for a range that ends before it begins, or a count of zero.
+    pub fn prove_account_range(
+        &self,
+        paths: RangeInclusive<Word>,
+        count: usize,
+    ) -> Result<AccountRange, Error> {
+        let range = leaf_range(paths, count)?;
+        self.prove_state("a proof of accounts", |state| state.prove_account_range(&range, count))
+    }
+
+    /// Proves that slots are all that an account has from one path to another, both inside: at most `count`, the first ones. A path is the
+    /// Keccak-256 of a slot.
+    ///
+    /// # Cost
+    /// The pages that have the slots, and three times what [`prove_account`](Self::prove_account) takes.
+    ///
+    /// # Errors
+    /// Those of [`prove_account_range`](Self::prove_account_range).
+    pub fn prove_slot_range(
+        &self,
+        address: &Address,
+        paths: RangeInclusive<Word>,
+        count: usize,
+    ) -> Result<SlotRange, Error> {
+        let range = leaf_range(paths, count)?;
+        self.prove_state("a proof of slots", |state| state.prove_slot_range(address, &range, count))
+    }
+
+    fn prove_state<T>(
+        &self,
+        asked: &'static str,
+        prove: impl Fn(&ProvenState<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let Shared { directory, counters, .. } = &*self.shared;
-        check(&directory.config, "a proof of an account")?;
-        self.version.read(|state| prove_accounts(state, &directory.config, counters.mine(), self.at, asked))
+        let config = &directory.config;
+        check(config, asked)?;
+        let nodes = config.nodes().expect("an archive for Ethereum has nodes");
+        self.version.read(|version| {
+            prove(&ProvenState { version, config, nodes, tally: counters.mine(), at: self.at })
+        })
+    }
+}
+
+fn leaf_range(paths: RangeInclusive<Word>, count: usize) -> Result<LeafRange, Error> {
+    let (first, last) = paths.into_inner();
+    let refused = |field, reason: &str| Err(Error::Options { field, reason: reason.to_owned() });
+    match () {
+        () if first > last => refused("paths", "the range ends before it begins"),
+        () if count == 0 => refused("count", "no leaf at all"),
+        () => Ok(LeafRange { first, last }),
     }
 }

@@ -4,10 +4,13 @@
 
 use std::path::Path;
 
-use icecore::ethereum::{AccountProof, Address, BlockState, Word, word};
+use icecore::ethereum::{
+    Account, AccountProof, Address, Beyond, BlockState, MultiProofReason, NodeProofError, RangeProofError,
+    Word, word,
+};
 use icecore::{
-    Archive, Commitment, Error, Maintenance, MergeOptions, OpenOptions, Options, Reader, Root, RowsReport,
-    RowsRule, VerifyMode, verify,
+    Archive, Commitment, Comparison, Entry, Error, Maintenance, MergeOptions, OpenOptions, Options, Reader,
+    Root, RowsReport, RowsRule, Scan, VerifyMode, verify,
 };
 
 const LAST: u64 = 20;
@@ -150,6 +153,169 @@ fn proofs_from_rows_are_those_of_the_whole_trie() {
 }
 
 /// The names of the files of segments, which say what is in them.
+/// Accounts and slots by their paths.
+type Leaves = (Vec<(Word, Account)>, Vec<(Word, Word)>);
+
+/// All accounts and all slots of the large one, taken range by range, each proven.
+fn take_in_ranges(reader: &Reader, height: u64, count: usize) -> Leaves {
+    let view = reader.at(height).unwrap();
+    let root = view.root().unwrap();
+    let (mut accounts, mut first) = (Vec::new(), [0; 32]);
+    loop {
+        let range = view.prove_account_range(first..=[0xFF; 32], count).unwrap();
+        assert!(range.accounts.len() <= count);
+        let beyond = range.verify(&root, &first).unwrap();
+        assert_ne!(range.verify(&Root([7; 32]), &first), Ok(beyond), "another root");
+        if let [.., _] = range.accounts[..] {
+            let mut fewer = range.clone();
+            fewer.accounts.remove(fewer.accounts.len() / 2);
+            assert_eq!(fewer.verify(&root, &first), Err(RangeProofError::OtherRoot));
+        }
+        first = next(range.last);
+        accounts.extend(range.accounts);
+        if beyond == Beyond::End {
+            break;
+        }
+    }
+    let (mut slots, mut first) = (Vec::new(), [0; 32]);
+    loop {
+        let range = view.prove_slot_range(&LARGE, first..=[0xFF; 32], count).unwrap();
+        let beyond = range.verify(&root, &LARGE, &first).unwrap();
+        assert!(range.verify(&root, &address(1), &first).is_err(), "another account");
+        first = next(range.last);
+        slots.extend(range.slots);
+        if beyond == Beyond::End {
+            break;
+        }
+    }
+    (accounts, slots)
+}
+
+/// The path after one.
+fn next(mut path: Word) -> Word {
+    for byte in path.iter_mut().rev() {
+        *byte = byte.wrapping_add(1);
+        if *byte != 0 {
+            break;
+        }
+    }
+    path
+}
+
+#[test]
+fn a_state_is_taken_range_by_range() {
+    let dir = tempfile::tempdir().unwrap();
+    let (with, without) = (dir.path().join("with.ice"), dir.path().join("without.ice"));
+    build(&with, true);
+    build(&without, false);
+    let (with, without) = (Reader::open(&with).unwrap(), Reader::open(&without).unwrap());
+    for (height, count) in
+        [(2, 4_000), (5, 1_000), (11, 500), (12, 7_000), (13, 2_500), (15, 900), (LAST, 3_000)]
+    {
+        let (accounts, slots) = take_in_ranges(&with, height, count);
+        let stored =
+            |domain| with.at(height).unwrap().scan(domain, &Scan::all()).unwrap().map(Result::unwrap);
+        let expected = stored("storage").map(|Entry { key, value, .. }| {
+            let mut word = [0; 32];
+            word[32 - value.len()..].copy_from_slice(&value);
+            (<Word>::try_from(&key[20..]).unwrap(), word)
+        });
+        assert!(slots.iter().copied().eq(expected), "slots of block {height}");
+        let expected = stored("account").map(|entry| entry.key);
+        assert!(accounts.iter().map(|(path, _)| path.to_vec()).eq(expected), "accounts of block {height}");
+        assert!((accounts, slots) == take_in_ranges(&without, height, 6_000), "block {height}");
+    }
+    let view = with.at(5).unwrap();
+    // A range in the midst, and one without a leaf.
+    let root = view.root().unwrap();
+    let (first, last) = ([0x31; 32], [0x35; 32]);
+    let range = view.prove_account_range(first..=last, usize::MAX).unwrap();
+    assert!(
+        (range.last, range.verify(&root, &first)) == (last, Ok(Beyond::More)) && range.accounts.len() > 50
+    );
+    let none = view.prove_slot_range(&LARGE, [0; 32]..=[0; 32], 5).unwrap();
+    assert_eq!((none.slots.len(), none.verify(&root, &LARGE, &[0; 32])), (0, Ok(Beyond::More)));
+    let empty = view.prove_slot_range(&address(3), first..=last, 5).unwrap();
+    assert_eq!((empty.slots.len(), empty.verify(&root, &address(3), &first)), (0, Ok(Beyond::End)));
+    for (paths, count) in [(last..=first, 5), (first..=last, 0)] {
+        assert!(matches!(view.prove_account_range(paths, count), Err(Error::Options { .. })));
+    }
+}
+
+#[test]
+fn a_block_is_written_on_the_state_below_it_and_on_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = Archive::create(dir.path().join("state.ice"), options(true)).unwrap();
+    (1..=3).for_each(|height| _ = commit(&archive, height));
+    let state = changes(4);
+    let views = [None, Some(archive.at(2).unwrap()), Some(archive.at(3).unwrap())];
+    for (at, before) in [None, Some(2), Some(3)].into_iter().zip(&views) {
+        let mut block = archive.begin(4).unwrap();
+        match state.write(before.as_ref(), &mut block) {
+            Ok(()) => assert_eq!(at, Some(3)),
+            Err(error) => assert!(
+                at != Some(3) && error.to_string().contains("the state that it is written on"),
+                "{error}"
+            ),
+        }
+    }
+    // A block that is there, on a state that has it.
+    let mut again = archive.draft(2);
+    assert!(matches!(state.write(views[2].as_ref(), &mut again), Err(Error::NoState { .. })));
+    changes(2).write(Some(&archive.at(1).unwrap()), &mut again).unwrap();
+    assert_eq!(again.compare().unwrap(), Comparison::Same);
+}
+
+#[test]
+fn one_proof_of_many_blocks_has_each_node_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("many.ice");
+    let roots = build(&path, true);
+    let reader = Reader::open(&path).unwrap();
+    let slots = [word(1), word(12), word(99_999)];
+    let (first, second) = (address(1_499), address(MANY + 7));
+    let accounts: [(Address, &[Word]); 3] = [(LARGE, &slots), (first, &[]), (second, &slots[..1])];
+    let asked: Vec<_> = [2, 5, 6, 7, 8, 12, 13, LAST].map(|block| (block, &accounts[..])).into();
+    let proof = reader.prove_many(&asked).unwrap();
+    let root_of = |block: u64| roots.get(block as usize - 1).copied();
+    assert_eq!(proof.verify(root_of), Ok(()));
+    let mut apart = 0;
+    for (told, (block, accounts)) in proof.blocks.iter().zip(&asked) {
+        let proofs = reader.at(*block).unwrap().prove_accounts(accounts).unwrap();
+        for (told, proof) in told.accounts.iter().zip(proofs) {
+            apart += proof.nodes.len() + proof.slots.iter().map(|slot| slot.nodes.len()).sum::<usize>();
+            assert_eq!(told.account, proof.account);
+            assert!(
+                told.slots.iter().eq(proof
+                    .slots
+                    .iter()
+                    .map(|slot| (slot.slot, slot.value))
+                    .collect::<Vec<_>>()
+                    .iter())
+            );
+        }
+    }
+    let mut nodes = proof.nodes.clone();
+    nodes.sort();
+    nodes.dedup();
+    assert!(nodes.len() == proof.nodes.len() && 3 * nodes.len() < 2 * apart, "{} of {apart}", nodes.len());
+    for left_out in 0..proof.nodes.len() {
+        let mut fewer = proof.clone();
+        fewer.nodes.remove(left_out);
+        assert!(matches!(
+            fewer.verify(root_of).unwrap_err().reason,
+            MultiProofReason::Nodes(NodeProofError::Incomplete { .. })
+        ));
+    }
+    let mut other = proof.clone();
+    other.blocks[1].accounts[0].slots[1].1 = word(77);
+    let error = other.verify(root_of).unwrap_err();
+    assert_eq!((error.block, error.account, error.slot), (5, 0, Some(1)));
+    assert_eq!(error.reason, MultiProofReason::OtherValue);
+    assert_eq!(proof.verify(|_| None).unwrap_err().reason, MultiProofReason::UnknownRoot);
+    assert!(matches!(reader.prove_many(&[(LAST + 9, &accounts[..])]), Err(Error::OutOfRange { .. })));
+}
+
 fn segments(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "kv"));

@@ -8,6 +8,9 @@ pub type Address = [u8; 20];
 /// A slot, its value, a balance: 32 bytes, big-endian.
 pub type Word = [u8; 32];
 
+/// An account that is to be proven, and slots of it.
+pub type AskedAccount<'a> = (Address, &'a [Word]);
+
 /// An account with some of its slots, and what proves them to whoever knows the state root: what `eth_getProof` answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountProof {

@@ -36,11 +36,20 @@ impl StateLeaves<'_> {
 
     /// The accounts of a range, ascending, with their storage roots.
     pub(crate) fn accounts(&self, range: &LeafRange) -> Result<Vec<(KeyPath, Account)>, Error> {
+        self.first_accounts(range, usize::MAX)
+    }
+
+    /// The first `count` of them.
+    pub(crate) fn first_accounts(
+        &self,
+        range: &LeafRange,
+        count: usize,
+    ) -> Result<Vec<(KeyPath, Account)>, Error> {
         let &Self { version, nodes, at } = self;
         let mut tops = MergeScan::new(version, nodes, &tops_in(range), at)?;
         let mut top = tops.next().transpose()?;
         let mut accounts = Vec::new();
-        for record in MergeScan::new(version, DomainId::ACCOUNT, &accounts_in(range), at)? {
+        for record in MergeScan::new(version, DomainId::ACCOUNT, &accounts_in(range), at)?.take(count) {
             let (key, record) = record?;
             let path: KeyPath = key.try_into().expect("the domain fixes the length of keys");
             let mut account = decode_account(&record, at)?;
@@ -57,6 +66,12 @@ impl StateLeaves<'_> {
         Ok(accounts)
     }
 
+    /// The paths of the first `count` accounts of a range, ascending.
+    pub(crate) fn account_paths(&self, range: &LeafRange, count: usize) -> Result<Vec<KeyPath>, Error> {
+        let accounts = MergeScan::new(self.version, DomainId::ACCOUNT, &accounts_in(range), self.at)?;
+        accounts.take(count).map(|account| Ok(path_of(&account?.0))).collect()
+    }
+
     /// Requests the pages of slots in ranges, each with the first bytes of the path of its account.
     pub(crate) fn request_slots(&self, ranges: &[([u8; ACCOUNT_LEN], LeafRange)]) -> Result<(), Error> {
         let scans: Vec<Scan> = ranges.iter().map(|(account, range)| slots_in(account, range)).collect();
@@ -69,13 +84,23 @@ impl StateLeaves<'_> {
         account: &[u8; ACCOUNT_LEN],
         range: &LeafRange,
     ) -> Result<Vec<(KeyPath, Word)>, Error> {
+        self.first_slots(account, range, usize::MAX)
+    }
+
+    /// The first `count` of them.
+    pub(crate) fn first_slots(
+        &self,
+        account: &[u8; ACCOUNT_LEN],
+        range: &LeafRange,
+        count: usize,
+    ) -> Result<Vec<(KeyPath, Word)>, Error> {
         let slots = MergeScan::new(self.version, DomainId::STORAGE, &slots_in(account, range), self.at)?;
         let slot = |slot: Result<(Vec<u8>, Vec<u8>), Error>| {
             let (key, value) = slot?;
             let path = *key.last_chunk().expect("the domain fixes the length of keys");
             Ok((path, slot_value(&value, self.at)?))
         };
-        slots.map(slot).collect()
+        slots.take(count).map(slot).collect()
     }
 }
 
