@@ -55,9 +55,6 @@ pub(crate) struct PullLine<'a> {
 impl fmt::Display for PullLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`icecore pull BUCKET {}", self.path.display())?;
-        if !self.domain.starts_with('_') {
-            write!(f, " --domain {}", self.domain)?;
-        }
-        write!(f, " --blocks {}..={}`", self.blocks.0, self.blocks.1)
+        write!(f, " --domain {} --blocks {}..={}`", self.domain, self.blocks.0, self.blocks.1)
     }
 }

@@ -188,7 +188,7 @@ pub struct Stats {
     pub kvei_bytes: u64,
     /// Bytes of `.kvbi` files.
     pub kvbi_bytes: u64,
-    /// Bytes of the files that hold the nodes of snapshots, which the sums above include.
+    /// Bytes of the files that hold the nodes that proofs are made from, which the sums above include.
     pub node_bytes: u64,
     /// Bytes of the write-ahead log; `None` where the manifest cannot be read, and `problems` says why.
     pub log_bytes: Option<u64>,

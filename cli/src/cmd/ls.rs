@@ -17,8 +17,8 @@ use crate::print::{Out, bytes, count, plural, table};
 STEPS are half-open, BLOCKS are not: 0-64 are the steps 0 to 63, 1-4095 the
 blocks from 1 to 4095. M is the number of entries for each pivot of the .bt,
 BITS the width of a fingerprint in the .kvei. The domains _roots and _nodes
-are the archive's own: the roots of all blocks, and the nodes of snapshots.
-They cannot be scanned. Of a partial copy, `not held` are segments that did not
+are the archive's own: the roots of all blocks, and the nodes that proofs are
+made from. They cannot be scanned. Of a partial copy, `not held` are segments that did not
 come with the pull: what they cover, and how large their files are elsewhere.
 
 Examples:

@@ -25,7 +25,11 @@ is held. It is for reading: nothing writes, merges, prunes or pushes it.
 
 A key is found at the block that wrote it last, so --blocks ..B holds the state
 at each block before B and all that changed it, and --blocks A..B finds the keys
-that these blocks wrote and no others. Proofs need all domains.
+that these blocks wrote and no others.
+
+Proofs are made from _nodes, which come with all domains, or where they are named:
+--domain account,_nodes proves accounts of Ethereum, with storage slots as well.
+In other archives a proof may show a key of any domain, so that it needs all.
 
 A partial copy is extended by another pull into it. What it held stays, whatever
 is chosen then, and it moves on to the generation that is pulled. A pull without
@@ -39,7 +43,7 @@ Examples:
   icecore pull s3://bucket/chain chain.ice
   icecore pull s3://bucket/chain chain.ice --pubkey minisign.pub
   icecore pull file:///mnt/shared/chain chain.ice --generation 31
-  icecore pull s3://bucket/chain part.ice --domain accounts --blocks ..20000000"))]
+  icecore pull s3://bucket/chain part.ice --domain account,_nodes --blocks ..20000000"))]
 pub(crate) struct Args {
     /// The bucket
     url: String,
@@ -114,7 +118,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
         if report.segments_kept > 0 {
             let kept = plural(report.segments_kept, "segment");
-            out.summary(format_args!("{kept} of it stay that were held before and were not asked for"))?;
+            out.summary(format_args!("of it {kept} held before and not asked for now"))?;
         }
     }
     out.flush()?;

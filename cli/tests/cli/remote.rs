@@ -345,7 +345,7 @@ fn a_part_is_listed_checked_and_extended() {
     // Other blocks of the other domain: what was held stays.
     let more = icecore(&["pull", &url, &copy, "--domain", "code", "--blocks", "20..=23"]).ok();
     assert!(
-        more.err.contains("3 segments of it stay") || more.out.contains("3 segments of it stay"),
+        more.err.contains("3 segments held before") || more.out.contains("3 segments held before"),
         "{} {}",
         more.out,
         more.err

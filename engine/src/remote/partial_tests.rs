@@ -12,12 +12,13 @@ use icecore_segments::step::BlockNumber;
 use super::pull::pull_on;
 use super::push::push_from;
 use super::{Accessors, Bucket, PullOptions, PullReport, PushOptions};
+use crate::ethereum::{BlockState, Word, word};
 use crate::manifest::Manifest;
 use crate::storage::{Storage, layout};
 use crate::testing::{Fault, SimStorage};
 use crate::{
-    Archive, Error, ErrorKind, Maintenance, MergeOptions, OpenOptions, Options, Reader, Scan, SegmentInfo,
-    VerifyMode, verify_on,
+    Archive, Commitment, Error, ErrorKind, Maintenance, MergeOptions, OpenOptions, Options, Reader, Scan,
+    SegmentInfo, VerifyMode, verify_on,
 };
 
 const CHAIN: &str = "/chain";
@@ -335,6 +336,56 @@ fn a_part_answers_as_the_whole_or_says_what_is_missing() {
         assert_eq!(compare(&reader(&disk_whole, WHOLE), &part).1, 0, "seed {seed}: nothing is missing");
     }
     assert!(answered > 1000 && refused > 1000, "{answered} {refused}");
+}
+
+/// Accounts and slots at blocks, in a copy without codes that is extended domain by domain.
+#[test]
+fn a_part_with_nodes_proves_what_it_holds() {
+    let storage: Arc<dyn Storage> = Arc::new(SimStorage::new());
+    let options = Options::new().commitment(Commitment::Ethereum).blocks_per_step(STEP).reorg_window(0);
+    let archive = Archive::create_on(Arc::clone(&storage), CHAIN, options, OpenOptions::new()).unwrap();
+    let slots = [word(1), word(2)];
+    for height in 1..=19 {
+        let mut state = BlockState::new();
+        for address in [[height as u8 % 5; 20], [9; 20]] {
+            let account = state.account(address);
+            account.balance = Some(Some(word(height)));
+            account.code = Some(Some(vec![height as u8 % 3]));
+            account.slots.insert(word(height % 3), word(height));
+        }
+        let mut block = archive.begin(height).unwrap();
+        state.write(archive.reader().latest().ok().as_ref(), &mut block).unwrap();
+        block.commit().unwrap();
+    }
+    archive.emit().unwrap();
+    let bucket = Bucket::open("memory://part-nodes").unwrap();
+    push_from(&storage, Path::new(CHAIN), &bucket, &PushOptions::new(), &()).unwrap();
+    let disk = SimStorage::new();
+    let on: Arc<dyn Storage> = Arc::new(disk.clone());
+    let pull = |domains: &[&str]| {
+        let options = domains.iter().fold(PullOptions::new(), |options, domain| options.domain(*domain));
+        pull_on(&on, &bucket, Path::new(COPY), &options.jobs(1), &()).unwrap();
+        reader(&disk, COPY)
+    };
+    let prove = |reader: &Reader, slots: &[Word]| -> Result<Vec<_>, Error> {
+        let blocks = 1..=reader.head().unwrap();
+        blocks.map(|at| reader.at(at)?.prove_account(&[9; 20], slots)).collect()
+    };
+    let lacks = |reader: &Reader, slots: &[Word], lacking: &str| {
+        let error = prove(reader, slots).unwrap_err();
+        let Error::NotHeld { domain, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(domain, lacking);
+        assert!(error.to_string().contains(&format!("--domain {lacking} --blocks ")), "{error}");
+    };
+
+    lacks(&pull(&["account"]), &[], "_nodes");
+    let part = pull(&["_nodes"]);
+    assert_eq!(prove(&part, &[]).unwrap(), prove(archive.reader(), &[]).unwrap());
+    lacks(&part, &slots, "storage");
+    let part = pull(&["storage"]);
+    assert_eq!(prove(&part, &slots).unwrap(), prove(archive.reader(), &slots).unwrap());
+    assert!(part.segments().iter().any(|segment| !segment.is_held), "codes are not held");
+    assert_sound(&disk, "accounts, slots and nodes");
 }
 
 #[test]

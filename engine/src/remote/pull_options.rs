@@ -85,7 +85,9 @@ impl PullOptions {
 
     /// Only segments of this domain, and of others that are named by further calls; of all unless it is called.
     ///
-    /// The roots of all blocks come with every copy. The nodes of snapshots come where all domains do: a proof needs the state of all.
+    /// The roots of all blocks come with every copy. `_nodes`, which proofs are made from, come where all domains do, or where they are
+    /// named: `account` and `_nodes` of an archive for Ethereum prove accounts, with `storage` slots as well. In other archives a proof
+    /// may show a key of any domain, so that it needs all.
     pub fn domain(mut self, name: impl Into<String>) -> Self {
         self.domains.push(name.into());
         self

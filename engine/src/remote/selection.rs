@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use icecore_segments::frame::Kind;
 use icecore_segments::step::BlockNumber;
 
-use crate::domain::DomainId;
+use crate::domain::{DomainId, NODES_NAME};
 use crate::error::{Available, Error};
 use crate::manifest::{FileRecord, Manifest, SegmentRecord};
 use crate::options::Config;
@@ -24,7 +24,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// These domains of an archive, all where none is named, and these blocks, both included.
+    /// These domains of an archive, its nodes among them where they are named, all where none is, and these blocks, both included.
     ///
     /// # Errors
     /// [`Error::UnknownDomain`]; [`Error::Options`] for a range of no blocks; [`Error::OutOfRange`] where the archive has none of them.
@@ -33,7 +33,10 @@ impl Selection {
         blocks: Option<(BlockNumber, BlockNumber)>,
         archive: &Manifest,
     ) -> Result<Self, Error> {
-        let domains = domains.iter().map(|name| archive.config.domain(name));
+        let domains = domains.iter().map(|name| match archive.config.nodes() {
+            Some(nodes) if name == NODES_NAME => Ok(nodes),
+            _ => archive.config.domain(name),
+        });
         let domains: Vec<DomainId> = domains.collect::<Result<_, _>>()?;
         if let Some((from, to)) = blocks {
             if from > to {
