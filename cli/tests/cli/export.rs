@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::driver::{Place, archive, forty_blocks, icecore};
+use crate::driver::{Place, archive, command, forty_blocks, icecore, run};
 #[cfg(target_os = "linux")]
 use crate::space::SmallDisk;
 
@@ -129,8 +129,13 @@ fn an_export_goes_on_with_its_own_archive_and_its_own_blocks_only() {
     let dir = archive(&place, 4, &forty_blocks());
     for format in FORMATS {
         let out = place.text(format);
+        // The folder as most name it: from where they are.
         let export = |dir: &str| {
-            icecore(&["export", dir, "--format", format, "--out", &out, "--blocks-per-file", "8", "--check"])
+            let args =
+                ["export", dir, "--format", format, "--out", format, "--blocks-per-file", "8", "--check"];
+            let mut export = command(&args);
+            export.current_dir(place.path(""));
+            run(export, b"")
         };
         export(&dir).ok();
         let written = files(&out);

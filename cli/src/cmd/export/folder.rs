@@ -250,8 +250,9 @@ impl Folder {
                 span.end(),
             ));
             for (domain, _) in &description.domains {
-                let path = self.path.join(plan.part(domain, &span, &description.format));
-                if self.has(&path)? {
+                let name = plan.part(domain, &span, &description.format);
+                if self.has(&name)? {
+                    let path = self.path(&name);
                     fs::remove_file(&path).map_err(failed("remove", &path))?;
                     sync_folder_of(&path)?;
                 }
