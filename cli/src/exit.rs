@@ -214,7 +214,7 @@ const MEND: &str = "restore a damaged .kv, log or MANIFEST from a checkpoint or 
                     builds .bt, .kvei and .kvbi files again; without a copy of the log, `icecore recover DIR --dry-run` says what \
                     giving it up would cost";
 
-const OUT_OF_RANGE: &str = "ask for a height that the archive holds, or leave --at out for the newest";
+const OUT_OF_RANGE: &str = "ask for a height that the archive holds; what reads takes the newest without --at, and what unwinds leaves the lowest block";
 
 /// The file that was named where the directory of an archive should be.
 fn file_in_place_of_directory(error: &Error) -> Option<&Path> {

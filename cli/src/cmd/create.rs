@@ -32,8 +32,8 @@ in no order that means anything, and a scan has no --from and --to.
 account, code and storage, and the state root of every block as its header has
 it. Its tries are kept as rows, about 40 bytes for each change, so that a proof
 at any block takes milliseconds; with --rows off it reads the whole state of
-the block, until `icecore rows DIR --build`. --commitment none makes one without roots and proofs, and without a tree
-in memory.
+the block, until `icecore rows DIR --build`. --commitment none makes one without
+roots and proofs, and without a tree in memory.
 
 Examples:
   icecore create chain.ice --domain kv

@@ -17,7 +17,9 @@ use crate::progress::Bars;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Cheap inside the reorg window; deeper, the segments that hold the blocks are
-rewritten. Between two blocks the height means the lower one.
+rewritten. Between two blocks the height means the lower one. --to -N forgets
+the newest N. The lowest block that the archive has stays: without any block it
+would be another archive, which `icecore create` makes.
 
 Examples:
   icecore unwind chain.ice --to 1000000 --dry-run   how many blocks would go

@@ -21,12 +21,14 @@ Takes no lock. Of a partial copy what it holds is checked, and what it does not
 hold is named; the state needs all declared domains. Of an archive of Ethereum
 the root of each block in the log is computed too, and its rows are compared:
 all rows and storage roots at the newest block in segments, and at every block
-the 16 nodes below the root. Deeper rows of past blocks, and snapshots, are
-checked as bytes: a proof from them is compared with the root.
+the 16 nodes below the root, where its trie has rows: from 8,192 accounts on.
+Checked as bytes alone are deeper rows and storage roots of past blocks,
+snapshots, and the roots of past blocks of smaller states and other archives: a
+proof is compared with the root, and the root with one from elsewhere.
 
 Of a bucket, in commands that are built for them, every object of the newest
-generation is compared with its hashes, as `icecore remote verify` does; with
---blocks that compares what each block changed, too.
+generation is compared with its hashes, as `icecore remote verify` does, whose
+--blocks compares what each block changed, too.
 
 Examples:
   icecore verify chain.ice

@@ -77,7 +77,7 @@ pub(super) fn summarise(
     } else {
         let skipped = match tally.skipped {
             0 => String::new(),
-            skipped => format!("; {} passed over that are already in the archive", plural(skipped, "block")),
+            skipped => format!("; {} already in the archive and passed over", plural(skipped, "block")),
         };
         let overwritten = match tally.overwritten {
             0 => String::new(),
