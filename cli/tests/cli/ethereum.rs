@@ -78,6 +78,7 @@ fn blocks_clear_empty_accounts_from_the_one_named() {
     icecore(&["ingest", &other, &file, "--format", "eth-changes", "--eip161-from", "2"]).fails(2, "block 2");
     let plain = ["ingest", &place.text("a.ice"), &file, "--format", "eth-changes", "--create"];
     icecore(&[&plain[..], &["--eip161-from", "2"]].concat()).fails(2, "--eip161-from is for archives");
+    icecore(&[&plain[..], &["--tree-memory", "1MiB"]].concat()).fails(2, "--tree-memory is for archives");
     assert!(icecore(&["stats", &dir]).ok().out.contains("commitment       ethereum"));
 }
 
@@ -191,6 +192,36 @@ fn what_contradicts_itself_is_told_with_its_address_and_line() {
     let told = icecore(&[&["ingest", &place.text("slot.ice"), &file][..], &made].concat());
     let told = told.fails(2, "slot.jsonl:1: ");
     assert!(told.err.contains(B), "{}", told.err);
+}
+
+#[test]
+fn an_ingest_goes_on_in_an_archive_that_was_pruned() {
+    let place = Place::new();
+    let (dir, file) = (place.text("eth.ice"), place.text("feed.jsonl"));
+    // The nonce is of block 1, so that a record of another block is put together with the state below it.
+    let nonce = json!({"block": 1, "address": A, "field": "nonce", "value": "0x1"});
+    let balance = |block: u64| json!({"block": block, "address": A, "field": "balance", "value": format!("{block:#x}")});
+    let slot = |block: u64| json!({"block": block, "address": A, "field": "storage", "slot": "0x1", "value": format!("{block:#x}")});
+    let feed = |blocks: std::ops::RangeInclusive<u64>| -> String {
+        blocks.map(|block| format!("{}\n{}\n", balance(block), slot(block))).collect()
+    };
+    std::fs::write(&file, format!("{nonce}\n{}", feed(1..=40))).unwrap();
+    let made = ["--create", "--profile", "ethereum", "--blocks-per-step", "4", "--reorg-window", "2"];
+    icecore(&[&["ingest", &dir, &file, "--format", "eth-changes"][..], &made].concat()).ok();
+    for floor in ["9", "21"] {
+        icecore(&["prune", &dir, "--before", floor]).ok();
+        let again = icecore(&["ingest", &dir, &file, "--format", "eth-changes"]).ok();
+        assert!(again.err.contains("below the first"), "{}", again.err);
+    }
+    std::fs::write(&file, format!("{nonce}\n{}", feed(1..=41))).unwrap();
+    assert!(icecore(&["ingest", &dir, &file, "--format", "eth-changes"]).ok().out.contains("head 41"));
+    // At the floor as above it, what differs is told.
+    for block in [21, 30] {
+        let (value, other) = (format!("\"{block:#x}\""), format!("\"0x7{block:x}\""));
+        let other = place.file("other.jsonl", format!("{nonce}\n{}", feed(1..=41)).replace(&value, &other));
+        let told = format!("block {block} is in the archive already and differs");
+        icecore(&["ingest", &dir, &other, "--format", "eth-changes"]).fails(2, &told);
+    }
 }
 
 #[test]

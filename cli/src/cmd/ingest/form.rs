@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use icecore::ethereum::{BlockState, Word, keccak256};
-use icecore::{Archive, BlockWriter, Commitment, Error, Scan, View};
+use icecore::{Archive, BlockWriter, Commitment, Comparison, Error, Scan, View};
 
 use super::headers::Headers;
 use crate::encoding::hex;
@@ -88,10 +88,19 @@ fn draft<'a>(archive: &'a Archive, names: &[String], block: &Block) -> Result<Bl
 }
 
 /// The state that a block is written on: the newest, or for a block that is in the archive that of the block before it.
+///
+/// Below the floor of a prune there is no state any more: the block at the floor, which is only compared, is written on its own.
 fn state_before(archive: &Archive, height: u64) -> Result<Option<View>, Error> {
-    match (archive.reader().range(), height.checked_sub(1)) {
-        (Some((first, head)), Some(before)) if first <= before => archive.at(before.min(head)).map(Some),
-        _ => Ok(None),
+    let (Some((first, head)), Some(before)) = (archive.reader().range(), height.checked_sub(1)) else {
+        return Ok(None);
+    };
+    let is_floor = || -> Result<bool, Error> {
+        Ok(height == first && archive.draft(before).compare()? == Comparison::Pruned)
+    };
+    match () {
+        () if first <= before => archive.at(before.min(head)).map(Some),
+        () if is_floor()? => archive.at(height).map(Some),
+        () => Ok(None),
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct Args {
     domains: Vec<Declared>,
     #[command(flatten)]
     shape: Shape,
-    /// Headers of the chain, a JSON object a line with \"number\" and \"stateRoot\", in order: the root of each block must be the one here.
+    /// Headers of the chain, a JSON object a line with "number" and "stateRoot", in order: the root of each block must be the one here.
     /// For archives of the profile ethereum
     #[arg(long, value_name = "FILE")]
     headers: Option<PathBuf>,
@@ -125,7 +125,11 @@ pub(crate) fn run(args: Args) -> Outcome {
         present.as_ref().map_or(args.shape.commitment(), |archive| archive.reader().commitment());
     if commitment != Commitment::Ethereum {
         check_domains(&domains, args.format)?;
-        let given = [("--headers", args.headers.is_some()), ("--eip161-from", args.eip161_from.is_some())];
+        let given = [
+            ("--headers", args.headers.is_some()),
+            ("--eip161-from", args.eip161_from.is_some()),
+            ("--tree-memory", args.tree_memory.is_some()),
+        ];
         if let Some((option, _)) = given.iter().find(|(_, is_given)| *is_given) {
             return Err(Failure::usage(format!("{option} is for archives of the profile ethereum")));
         }
