@@ -166,8 +166,8 @@ impl OpenOptions {
     /// become larger, and the references of the largest stay however little it is. Such a tree is written to the file `TREE` when the archive
     /// is closed and now and then before, so that the next opening reads the references and not the state.
     ///
-    /// Not in it: what takes back the blocks of the reorg window, the tables of blocks that are in no segment, and the leaves that the
-    /// newest block met. Icecore's own tree lies in memory whole.
+    /// Room is left in it for the leaves that a block meets, up to an eighth. Not in it: what takes back the blocks of the reorg window, and
+    /// the tables of blocks that are in no segment. Icecore's own tree lies in memory whole.
     pub fn tree_memory(mut self, bytes: u64) -> Self {
         self.tree_memory = Some(bytes);
         self

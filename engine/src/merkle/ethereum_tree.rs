@@ -40,6 +40,10 @@ use crate::wal::ChangeRef;
 /// When the tree has no room left, one part in so many of its memory is freed: a short pause, and not one with every block.
 const COLLAPSED_SHARE: u64 = 64;
 
+/// Room is left for what a block adds, but no more than one part in so many: with too little for the references themselves groups become larger,
+/// and reading them takes more than it saves.
+const GROWTH_SHARE: u64 = 8;
+
 /// The outline is written again when one leaf in so many changed: then those are read at opening, if the process is killed just before. To write
 /// it costs some 300 bytes for each of them, where a group has 16 leaves.
 const CHANGED_SHARE: u64 = 128;
@@ -57,6 +61,8 @@ pub(crate) struct EthereumTree {
     nodes: DomainId,
     /// What the nodes of the trie may take, in bytes.
     memory: u64,
+    /// What a block lately added to them, most of it leaves of groups that it met.
+    growth: u64,
     /// While blocks in memory are applied again: the accounts whose storages they changed so far, by what keys have of their paths.
     unnoted: BTreeSet<[u8; ACCOUNT_LEN]>,
     /// The block that the file with its outline is of, with its root.
@@ -115,6 +121,7 @@ impl EthereumTree {
             window,
             nodes,
             memory: u64::MAX,
+            growth: 0,
             unnoted,
             kept,
             changed: 0,
@@ -183,9 +190,11 @@ impl LiveTree for EthereumTree {
             self.unnoted.clear();
         }
         self.collapse();
+        let before = self.trie.node_bytes();
         // What the block needs for as long as it borrows the rest.
         let mut unnoted = std::mem::take(&mut self.unnoted);
         let applied = self.apply_to(config, parent, &unnoted, height, changes);
+        self.growth = self.trie.node_bytes().saturating_sub(before).max(self.growth / 2);
         self.changed += changes.len() as u64;
         if let Ok((_, storages)) = &applied
             && self.memory < u64::MAX
@@ -283,10 +292,11 @@ impl EthereumTree {
         at.map(|at| GroupState { leaves: StateLeaves { version, nodes: self.nodes, at }, unnoted })
     }
 
-    /// Makes room in the memory of the tree where there is none.
+    /// Makes room in the memory of the tree for what a block adds to it, where there is none.
     fn collapse(&mut self) {
-        if self.trie.node_bytes() > self.memory {
-            self.trie.collapse(self.memory - self.memory / COLLAPSED_SHARE);
+        let room = self.memory - self.growth.min(self.memory / GROWTH_SHARE);
+        if self.trie.node_bytes() > room {
+            self.trie.collapse(room - room / COLLAPSED_SHARE);
         }
     }
 
