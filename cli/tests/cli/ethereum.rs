@@ -203,7 +203,7 @@ fn an_ingest_goes_on_in_an_archive_that_was_pruned() {
     let balance = |block: u64| json!({"block": block, "address": A, "field": "balance", "value": format!("{block:#x}")});
     let slot = |block: u64| json!({"block": block, "address": A, "field": "storage", "slot": "0x1", "value": format!("{block:#x}")});
     let feed = |blocks: std::ops::RangeInclusive<u64>| -> String {
-        blocks.map(|block| format!("{}\n{}\n", balance(block), slot(block))).collect()
+        blocks.map(|block| format!("{}\n{}\n", balance(block), slot(block))).collect::<Vec<_>>().concat()
     };
     std::fs::write(&file, format!("{nonce}\n{}", feed(1..=40))).unwrap();
     let made = ["--create", "--profile", "ethereum", "--blocks-per-step", "4", "--reorg-window", "2"];
