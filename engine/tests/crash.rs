@@ -265,10 +265,25 @@ fn nothing_is_lost_of_an_archive_by_path() {
 
 #[test]
 fn nothing_is_lost_of_an_archive_for_ethereum_or_of_one_without_roots() {
-    let open = with(Durability::Block, Maintenance::EmitOnly);
+    // Without memory for the tree its outline is written at emissions, and each opening begins with it.
+    let open = with(Durability::Block, Maintenance::EmitOnly).tree_memory(0);
     for (commitment, every) in [(Commitment::Ethereum, 47), (Commitment::None, 97)] {
         let steps = Script::everything(commitment, seed() + 7);
         let campaign = Campaign::with(options_of(commitment), steps, open);
+        // All operations around its writing, which strides may miss.
+        let is_writing = |disk: &SimStorage| disk.files().iter().any(|(path, _)| path.ends_with("TREE.new"));
+        let frames = campaign.film(1, 1);
+        let around =
+            |i: usize| frames[i.saturating_sub(3)..].iter().take(6).any(|(_, disk)| is_writing(disk));
+        let cases: Vec<usize> = (0..frames.len()).filter(|i| around(*i)).collect();
+        assert_eq!(cases.len() > 10, commitment == Commitment::Ethereum, "{}", cases.len());
+        in_parallel(cases, |i| {
+            let (at, disk) = &frames[i];
+            let allowed = campaign.allowed(*at, true);
+            recover(disk, open, &allowed, true);
+            (0..4).for_each(|loss| recover(&disk.crash_clone(at * 31 + loss), open, &allowed, false));
+        });
+        drop(frames);
         println!("{commitment}: {} operations", campaign.operations());
         campaign.run(stride(every), 1, true);
     }
@@ -373,7 +388,7 @@ fn fail_once(campaign: &Campaign, fault: Fault, at: u64) {
 
 #[test]
 fn one_failed_operation_is_reported_and_survived() {
-    let open = with(Durability::Block, Maintenance::EmitOnly);
+    let open = with(Durability::Block, Maintenance::EmitOnly).tree_memory(0);
     for (commitment, every) in [(NATIVE, 9), (Commitment::Ethereum, 61)] {
         let steps = Script::everything(commitment, seed() + 4);
         let campaign = Campaign::with(options_of(commitment), steps, open);
