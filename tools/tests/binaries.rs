@@ -330,7 +330,7 @@ fn what_grows_is_measured_on_a_stream_and_drawn() {
 
 #[test]
 fn trial_runs_of_the_commitment_of_proofs_and_of_trees_have_their_figures() {
-    for (command, count) in [("commitment", 19), ("proofs", 15), ("tree", 5)] {
+    for (command, count) in [("commitment", 19), ("proofs", 15), ("tree", 6)] {
         let output = run(env!("CARGO_BIN_EXE_icecore-figures"), &[command, "--small", "--json"]);
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         let lanes = if report["conditions"]["hash_backend"] == "Portable" { 1 } else { 2 };
